@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from engine.errors import SettingError
+from engine.text.held_back import held_back
 
 
 class StopStrings:
@@ -36,7 +37,7 @@ class StopStrings:
             self._stopped = True
             self._held = ""
             return pending[: end + minus_length], True
-        safe = len(pending) - self._possible_beginning(pending)
+        safe = len(pending) - held_back(pending, self._stops)
         self._held = pending[safe:]
         return pending[:safe], False
 
@@ -44,11 +45,3 @@ class StopStrings:
         """The text that was held back, now that nothing follows."""
         held, self._held = self._held, ""
         return held
-
-    def _possible_beginning(self, text: str) -> int:
-        """Length of the longest end of `text` with which a stop string begins."""
-        longest = max((len(stop) - 1 for stop in self._stops), default=0)
-        for length in range(min(longest, len(text)), 0, -1):
-            if any(stop.startswith(text[-length:]) for stop in self._stops):
-                return length
-        return 0

@@ -1,0 +1,8 @@
+"""The engine: models, generation and the thread that owns MLX. It knows nothing of Qt.
+
+Importing this package is cheap: MLX itself is imported on the engine thread.
+"""
+
+from engine.blas import preload_blas
+
+preload_blas()

@@ -1,0 +1,1 @@
+"""Reading a checkpoint folder: config, tensor files, quantization."""

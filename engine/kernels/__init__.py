@@ -1,0 +1,1 @@
+"""Array kernels: functions of arrays alone, each with its plain form."""

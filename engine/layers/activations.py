@@ -1,0 +1,27 @@
+"""Pointwise functions and norms."""
+
+import mlx.core as mx
+
+
+def silu(x: mx.array) -> mx.array:
+    """x * sigmoid(x), in the dtype of x."""
+    return x * mx.sigmoid(x)
+
+
+def softplus(x: mx.array) -> mx.array:
+    """ln(1 + e^x) without overflow, in the dtype of x."""
+    return mx.maximum(x, 0) + mx.log1p(mx.exp(-mx.abs(x)))
+
+
+def rms_norm(x: mx.array, weight: mx.array | None, eps: float) -> mx.array:
+    """x * rsqrt(mean(x^2) + eps) * weight over the last axis; mean and rsqrt in float32."""
+    return mx.fast.rms_norm(x, weight, eps)
+
+
+def l2_norm(x: mx.array, scale: float, eps: float = 1e-6) -> mx.array:
+    """scale * x / sqrt(sum(x^2) + eps) over the last axis, float32.
+
+    eps stands on the sum, as in the reference kernels of Kimi Linear.
+    """
+    width = x.shape[-1]
+    return scale * width**-0.5 * mx.fast.rms_norm(x.astype(mx.float32), None, eps / width)

@@ -1,0 +1,70 @@
+"""Kimi Delta Attention: short convolutions, a per-channel forget gate and the delta rule."""
+
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from engine.kernels.delta_rule import delta_rule_blocks, delta_rule_step
+from engine.layers.activations import l2_norm, rms_norm, softplus
+from engine.layers.conv import ShortConvolution
+from engine.layers.linear import Projection
+from engine.state import RecurrentState
+
+
+@dataclass(frozen=True)
+class KimiDeltaAttention:
+    """One KDA block of H heads of width D (P = H * D); rank r of the two low-rank gates.
+
+    Attributes:
+        inputs: x -> q | k | v | f_a | g_a | beta, widths P, P, P, r, r, H.
+        convolution: over q | k | v together (depthwise, so joining changes nothing).
+        forget_up, gate_up: r -> P, the second halves of the low-rank gates.
+        decay_scale: exp(A_log) [H, 1] float32.
+        decay_bias: dt_bias [H, D] float32.
+        output_norm: [D], shared by all heads.
+        output: P -> hidden.
+    """
+
+    heads: int
+    width: int
+    rank: int
+    inputs: Projection
+    convolution: ShortConvolution
+    forget_up: Projection
+    gate_up: Projection
+    decay_scale: mx.array
+    decay_bias: mx.array
+    output_norm: mx.array
+    output: Projection
+    norm_eps: float
+
+    def __call__(self, x: mx.array, state: RecurrentState, valid: int) -> mx.array:
+        """Continue `state` by the first `valid` rows of x [B, T, hidden]; returns [B, T, hidden]."""
+        batch, length = x.shape[:2]
+        total = self.heads * self.width
+        cuts = (3 * total, 3 * total + self.rank, 3 * total + 2 * self.rank)
+        qkv, forget, gate, beta = mx.split(self.inputs(x), cuts, axis=-1)
+        qkv, window = self.convolution(qkv, state.window, valid)
+        q, k, v = (
+            part.reshape(batch, length, self.heads, self.width) for part in mx.split(qkv, 3, axis=-1)
+        )
+        q = l2_norm(q, self.width**-0.5)
+        k = l2_norm(k, 1.0)
+        g = self._log_decay(self.forget_up(forget).reshape(q.shape))
+        beta = mx.sigmoid(beta.astype(mx.float32))
+        if length == 1:
+            o, memory = delta_rule_step(q[:, 0], k[:, 0], v[:, 0], g[:, 0], beta[:, 0], state.memory)
+            o = o[:, None]
+        else:
+            if valid < length:
+                token = mx.arange(length)[:, None] < valid
+                g, beta = mx.where(token[..., None], g, 0.0), mx.where(token, beta, 0.0)
+            o, memory = delta_rule_blocks(q, k, v, g, beta, state.memory)
+        state.absorb(window, memory, valid)
+        z = self.gate_up(gate).reshape(q.shape).astype(mx.float32)
+        y = rms_norm(o, self.output_norm.astype(mx.float32), self.norm_eps) * mx.sigmoid(z)
+        return self.output(y.astype(x.dtype).reshape(batch, length, total))
+
+    def _log_decay(self, a: mx.array) -> mx.array:
+        """g = -exp(A_log) * softplus(a + dt_bias), [B, T, H, D] float32, unbounded below."""
+        return -self.decay_scale * softplus(a.astype(mx.float32) + self.decay_bias)

@@ -1,0 +1,113 @@
+"""Multi-head latent attention without position encoding (NoPE), with tiled queries.
+
+The state keeps one latent and one shared rope key per token. For many tokens the latent is expanded
+to keys and values, a group of heads at a time; for one token the absorbed form works on the latent
+itself. Queries are tiled, so no heads x chunk x context array ever exists.
+"""
+
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from engine.layers.activations import rms_norm
+from engine.layers.linear import ROW_BLOCK, Projection, blocked_matmul
+from engine.state import LatentState
+
+EXPANSION_BYTES = 512 << 20
+"""Bound on the expanded keys and values alive at once; heads are taken in groups below it."""
+
+
+@dataclass(frozen=True)
+class LatentAttention:
+    """One MLA block of H heads: n nope dims, p shared dims that are never rotated, rank r, value dv.
+
+    Attributes:
+        inputs: x -> q | latent | shared key, widths H * (n + p), r, p.
+        latent_norm: [r], applied to the latent before it is stored.
+        key_up: [H, r, n]; value_up: [H, r, dv]: the two halves of kv_b_proj, transposed.
+        output: H * dv -> hidden.
+        query_tile: rows of queries per score array.
+        blocked: expand in fixed row blocks (see `engine.layers.linear`).
+        latent_eps: 1e-6 in every Kimi family, whatever rms_norm_eps says.
+    """
+
+    heads: int
+    nope: int
+    shared: int
+    inputs: Projection
+    latent_norm: mx.array
+    key_up: mx.array
+    value_up: mx.array
+    output: Projection
+    query_tile: int
+    blocked: bool
+    latent_eps: float = 1e-6
+
+    def __call__(self, x: mx.array, state: LatentState, valid: int) -> mx.array:
+        """Continue `state` by the first `valid` rows of x [B, T, hidden]; returns [B, T, hidden]."""
+        batch, length = x.shape[:2]
+        rank = self.latent_norm.shape[0]
+        width = self.heads * (self.nope + self.shared)
+        q, latent, shared = mx.split(self.inputs(x), (width, width + rank), axis=-1)
+        latent = rms_norm(latent, self.latent_norm, self.latent_eps)
+        start = state.position
+        state.append(mx.concatenate([latent, shared], axis=-1)[:, :valid])
+        q = q.reshape(batch, length, self.heads, self.nope + self.shared).swapaxes(1, 2)
+        q = q * (self.nope + self.shared) ** -0.5
+        if length == 1:
+            context = self._absorbed(q, state.rows(start + 1))
+        else:
+            context = self._expanded(q, state.rows(_whole_blocks(start + length)), start)
+        return self.output(context.swapaxes(1, 2).reshape(batch, length, -1))
+
+    def _absorbed(self, q: mx.array, rows: mx.array) -> mx.array:
+        """One query [B, H, 1, n + p] against rows [B, S, r + p]; returns [B, H, 1, dv]."""
+        rank = self.latent_norm.shape[0]
+        folded = q[..., : self.nope] @ self.key_up.swapaxes(-1, -2)
+        query = mx.concatenate([folded, q[..., self.nope :]], axis=-1)[:, :, 0]
+        scores = query @ rows.swapaxes(-1, -2)
+        weights = mx.softmax(scores, axis=-1, precise=True)
+        seen = weights @ rows[..., :rank]
+        return seen[:, :, None] @ self.value_up
+
+    def _expanded(self, q: mx.array, rows: mx.array, start: int) -> mx.array:
+        """Queries [B, H, T, n + p] at positions from `start` on; returns [B, H, T, dv]."""
+        per_head = rows.shape[0] * rows.shape[1] * (self.nope + self.shared + self.value_up.shape[-1])
+        group = max(1, EXPANSION_BYTES // (per_head * rows.dtype.size))
+        outputs: list[mx.array] = []
+        for head in range(0, self.heads, group):
+            keys, values = self._expand(rows, head, min(head + group, self.heads))
+            outputs.append(self._attend(q[:, head : head + group], keys, values, start))
+        return outputs[0] if len(outputs) == 1 else mx.concatenate(outputs, axis=1)
+
+    def _expand(self, rows: mx.array, first: int, last: int) -> tuple[mx.array, mx.array]:
+        """Keys [B, h, S, n + p] and values [B, h, S, dv] of heads first..last from rows [B, S, r + p]."""
+        rank = self.latent_norm.shape[0]
+        batch, context = rows.shape[:2]
+        latent, shared = rows[..., :rank], rows[..., rank:]
+        up = mx.concatenate([self.key_up[first:last], self.value_up[first:last]], axis=-1)
+        up = up.swapaxes(0, 1).reshape(rank, -1)
+        both = blocked_matmul(latent, up) if self.blocked else latent @ up
+        both = both.reshape(batch, context, last - first, -1).swapaxes(1, 2)
+        keys, values = mx.split(both, (self.nope,), axis=-1)
+        shared = mx.broadcast_to(shared[:, None], (batch, last - first, context, self.shared))
+        return mx.concatenate([keys, shared], axis=-1), mx.contiguous(values)
+
+    def _attend(self, q: mx.array, keys: mx.array, values: mx.array, start: int) -> mx.array:
+        """Causal attention, one tile of queries at a time."""
+        outputs: list[mx.array] = []
+        length = q.shape[2]
+        for first in range(0, length, self.query_tile):
+            last = min(first + self.query_tile, length)
+            seen = start + last
+            scores = q[:, :, first:last] @ keys[:, :, :seen].swapaxes(-1, -2)
+            ahead = mx.arange(seen)[None] > mx.arange(start + first, start + last)[:, None]
+            scores = mx.where(ahead, -float("inf"), scores)
+            weights = mx.softmax(scores, axis=-1, precise=True)
+            outputs.append(weights @ values[:, :, :seen])
+            mx.async_eval(outputs[-1])
+        return outputs[0] if len(outputs) == 1 else mx.concatenate(outputs, axis=2)
+
+
+def _whole_blocks(rows: int) -> int:
+    return -(-rows // ROW_BLOCK) * ROW_BLOCK

@@ -1,0 +1,201 @@
+"""Mixture of experts: a float32 sigmoid router and experts applied to tokens sorted by expert."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import mlx.core as mx
+
+from engine.layers.activations import silu
+from engine.layers.linear import ROW_BLOCK, BlockedLinear, Linear
+from engine.layers.mlp import GatedMLP
+
+
+@dataclass(frozen=True)
+class Router:
+    """Chooses `top_k` experts a token and their weights.
+
+    s = sigmoid(gate x); chosen by s + bias; weights are s itself, without the bias, renormalised and
+    scaled. With several groups only the `top_groups` with the best pair of choices stay.
+    """
+
+    gate: Linear | BlockedLinear
+    bias: mx.array
+    top_k: int
+    renormalize: bool
+    scaling: float
+    groups: int = 1
+    top_groups: int = 1
+
+    def __call__(self, x: mx.array) -> tuple[mx.array, mx.array]:
+        """x [N, D] -> expert numbers [N, k] int32 and weights [N, k] float32."""
+        scores = mx.sigmoid(self.gate(x.astype(mx.float32)))
+        choice = scores + self.bias
+        if self.groups > 1:
+            choice = self._keep_best_groups(choice)
+        chosen = mx.argpartition(-choice, self.top_k - 1, axis=-1)[..., : self.top_k]
+        weights = mx.take_along_axis(scores, chosen, axis=-1)
+        if self.renormalize and self.top_k > 1:
+            weights = weights / (weights.sum(axis=-1, keepdims=True) + 1e-20)
+        return chosen.astype(mx.int32), weights * self.scaling
+
+    def _keep_best_groups(self, choice: mx.array) -> mx.array:
+        grouped = choice.reshape(*choice.shape[:-1], self.groups, -1)
+        best_pair = mx.topk(grouped, 2, axis=-1).sum(axis=-1, keepdims=True)
+        dropped = mx.argpartition(best_pair, self.groups - self.top_groups, axis=-2)
+        dropped = dropped[..., : self.groups - self.top_groups, :]
+        grouped = mx.put_along_axis(grouped, dropped, mx.array(-float("inf")), axis=-2)
+        return grouped.reshape(choice.shape)
+
+
+class Experts(Protocol):
+    """All experts of a layer."""
+
+    def __call__(self, x: mx.array, chosen: mx.array) -> mx.array:
+        """x [N, D], chosen [N, k] -> [N, k, D], the output of each chosen expert."""
+        ...
+
+
+@dataclass(frozen=True)
+class DenseExperts:
+    """Experts with dense weights, for a CPU.
+
+    gate_up: [E, D, 2 * I]; down: [E, I, D]. Tokens are sorted by expert and each expert's rows are
+    filled up to whole blocks of ROW_BLOCK rows, so a row's bits do not depend on its neighbours.
+    """
+
+    gate_up: mx.array
+    down: mx.array
+
+    def __call__(self, x: mx.array, chosen: mx.array) -> mx.array:
+        """x [N, D], chosen [N, k] -> [N, k, D]."""
+        if x.shape[0] < ROW_BLOCK:
+            return self._one_by_one(x, chosen)
+        pairs, top_k = chosen.size, chosen.shape[1]
+        flat = chosen.reshape(-1)
+        order = mx.argsort(flat)
+        experts = self.gate_up.shape[0]
+        counts: list[int] = (flat[:, None] == mx.arange(experts)).sum(axis=0).tolist()  # type: ignore[assignment]
+        outputs: list[mx.array] = []
+        places: list[mx.array] = []
+        first = row = 0
+        for expert, count in enumerate(counts):
+            if not count:
+                continue
+            blocks = -(-count // ROW_BLOCK)
+            tokens = mx.pad(order[first : first + count] // top_k, (0, blocks * ROW_BLOCK - count))
+            outputs.append(self._expert(x[tokens].reshape(blocks, ROW_BLOCK, -1), expert))
+            places.append(mx.arange(row, row + count))
+            first, row = first + count, row + blocks * ROW_BLOCK
+        back = mx.zeros((pairs,), mx.int32)
+        back[order] = mx.concatenate(places).astype(mx.int32)
+        return mx.concatenate(outputs, axis=0)[back].reshape(*chosen.shape, -1)
+
+    def _expert(self, rows: mx.array, expert: int) -> mx.array:
+        """rows [b, ROW_BLOCK, D] -> [b * ROW_BLOCK, D] through one expert."""
+        blocks = rows.shape[0]
+        gate_up = mx.broadcast_to(self.gate_up[expert], (blocks, *self.gate_up.shape[1:]))
+        gate, up = mx.split(rows @ gate_up, 2, axis=-1)
+        down = mx.broadcast_to(self.down[expert], (blocks, *self.down.shape[1:]))
+        return (silu(gate) * up @ down).reshape(blocks * ROW_BLOCK, -1)
+
+    def _one_by_one(self, x: mx.array, chosen: mx.array) -> mx.array:
+        rows = x[:, None, None]
+        gate, up = mx.split(mx.gather_mm(rows, self.gate_up, rhs_indices=chosen), 2, axis=-1)
+        return mx.gather_mm(silu(gate) * up, self.down, rhs_indices=chosen)[:, :, 0]
+
+
+@dataclass(frozen=True)
+class GroupedExperts:
+    """Experts with dense weights, for a GPU: one grouped product over tokens sorted by expert.
+
+    gate_up: [E, D, 2 * I]; down: [E, I, D].
+    """
+
+    gate_up: mx.array
+    down: mx.array
+
+    def __call__(self, x: mx.array, chosen: mx.array) -> mx.array:
+        """x [N, D], chosen [N, k] -> [N, k, D]."""
+        rows, experts, back = _sort_by_expert(x, chosen)
+        ordered = back is not None
+        both = mx.gather_mm(rows, self.gate_up, rhs_indices=experts, sorted_indices=ordered)
+        gate, up = mx.split(both, 2, axis=-1)
+        out = mx.gather_mm(silu(gate) * up, self.down, rhs_indices=experts, sorted_indices=ordered)
+        return _unsort(out, back, chosen)
+
+
+@dataclass(frozen=True)
+class PackedMatrices:
+    """Affine-quantized matrices of all experts. weight: [E, out, in * bits / 32] uint32."""
+
+    weight: mx.array
+    scales: mx.array
+    biases: mx.array
+    group_size: int
+    bits: int
+
+    def __call__(self, rows: mx.array, experts: mx.array, ordered: bool) -> mx.array:
+        """rows [.., 1, in] with expert numbers -> [.., 1, out]."""
+        return mx.gather_qmm(
+            rows,
+            self.weight,
+            self.scales,
+            self.biases,
+            rhs_indices=experts,
+            transpose=True,
+            group_size=self.group_size,
+            bits=self.bits,
+            sorted_indices=ordered,
+        )
+
+
+@dataclass(frozen=True)
+class QuantizedExperts:
+    """Experts with affine-quantized weights, for a GPU."""
+
+    gate: PackedMatrices
+    up: PackedMatrices
+    down: PackedMatrices
+
+    def __call__(self, x: mx.array, chosen: mx.array) -> mx.array:
+        """x [N, D], chosen [N, k] -> [N, k, D]."""
+        rows, experts, back = _sort_by_expert(x, chosen)
+        ordered = back is not None
+        gate, up = self.gate(rows, experts, ordered), self.up(rows, experts, ordered)
+        return _unsort(self.down(silu(gate) * up, experts, ordered), back, chosen)
+
+
+_SORT_FROM = 64
+"""Pairs from which sorting by expert pays; below it the products are gathered as they come."""
+
+
+def _sort_by_expert(x: mx.array, chosen: mx.array) -> tuple[mx.array, mx.array, mx.array | None]:
+    """Rows [.., 1, D] and expert numbers for grouped products, and the way back if sorted."""
+    if chosen.size < _SORT_FROM:
+        return x[:, None, None], chosen, None
+    flat = chosen.reshape(-1)
+    order = mx.argsort(flat)
+    return x[order // chosen.shape[1]][:, None], flat[order], mx.argsort(order)
+
+
+def _unsort(out: mx.array, back: mx.array | None, chosen: mx.array) -> mx.array:
+    if back is None:
+        return out[:, :, 0]
+    return out[:, 0][back].reshape(*chosen.shape, -1)
+
+
+@dataclass(frozen=True)
+class MixtureOfExperts:
+    """Sum of the chosen experts, weighted after the down projection, plus the shared expert."""
+
+    router: Router
+    experts: Experts
+    shared: GatedMLP | None
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """x [B, T, D] -> [B, T, D]."""
+        flat = x.reshape(-1, x.shape[-1])
+        chosen, weights = self.router(flat)
+        mixed = (self.experts(flat, chosen) * weights[..., None]).sum(axis=-2).astype(x.dtype)
+        mixed = mixed.reshape(x.shape)
+        return mixed if self.shared is None else mixed + self.shared(x)

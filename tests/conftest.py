@@ -1,15 +1,16 @@
 """What every test stands on: no network, no display, no user's settings, no unexpected warning."""
 
+import importlib
 import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-# Before anything else: the engine package opens OpenBLAS, which only helps if MLX comes later.
-import engine  # noqa: F401  isort: skip
-
 import pytest
 from hypothesis import HealthCheck, settings
+
+# The engine package opens OpenBLAS, which only helps if it comes before any test imports MLX.
+importlib.import_module("engine")
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")

@@ -81,6 +81,11 @@ if [ -n "$missing" ] && is_root_with_apt; then
     apt_install $missing || say "apt-get did not succeed; going on with what is there."
     missing=$(.venv/bin/python scripts/system_libraries.py)
 fi
+nicer=$(.venv/bin/python scripts/system_libraries.py --nicer)
+if [ -n "$nicer" ] && is_root_with_apt; then
+    say "Installing $nicer for a better looking window."
+    apt_install $nicer || say "It is not to be had here, which is no obstacle."
+fi
 if [ -n "$missing" ]; then
     say "Some system libraries are missing. On Debian and Ubuntu this installs them:"
     say "    sudo apt-get install --no-install-recommends $missing"

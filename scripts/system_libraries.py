@@ -1,13 +1,14 @@
 """Print the Debian packages of the system libraries that are missing, on one line; nothing if none.
 
-Run by scripts/setup.sh on Linux. Each library is opened, not looked up, so a copy from any source counts.
+Run by scripts/setup.sh on Linux; with `--nicer`, of what only makes the window look better. Each
+library is opened, not looked up, so a copy from any source counts.
 """
 
 import ctypes
 import os
 import platform
-import shutil
-import subprocess
+import sys
+from pathlib import Path
 
 # Library -> Debian package, found with ldd on a system that had nothing.
 ALWAYS = {
@@ -39,12 +40,10 @@ def loads(library: str) -> bool:
     return True
 
 
-def has_a_font() -> bool:
-    """Whether fontconfig, if it is there at all, knows any font."""
-    tool = shutil.which("fc-list")
-    if tool is None:
-        return not loads("libfontconfig.so.1")  # the library's package brings a font with it
-    return bool(subprocess.run([tool], capture_output=True, check=False).stdout.strip())
+def has_font(pattern: str) -> bool:
+    """Whether a font file whose name matches `pattern` is installed where fontconfig looks."""
+    folders = (Path("/usr/share/fonts"), Path("/usr/local/share/fonts"), Path.home() / ".local/share/fonts")
+    return any(next(folder.rglob(f"{pattern}.[to]t[fc]"), None) for folder in folders)
 
 
 def debian_release() -> int:
@@ -63,10 +62,15 @@ def missing_packages() -> list[str]:
     if os.environ.get("DISPLAY"):
         wanted |= WITH_A_DISPLAY
     packages = [package for library, package in wanted.items() if not loads(library)]
-    if not has_a_font():
+    if not has_font("*"):
         packages.append("fonts-dejavu-core")
     return [RENAMED.get(package, package) if debian_release() >= 13 else package for package in packages]
 
 
+def nicer_packages() -> list[str]:
+    """Debian packages that nothing depends on: the typeface that the window asks for first on Linux."""
+    return [] if has_font("Inter*") else ["fonts-inter"]
+
+
 if __name__ == "__main__":
-    print(*missing_packages())
+    print(*(nicer_packages() if "--nicer" in sys.argv else missing_packages()))

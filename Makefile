@@ -15,9 +15,13 @@ help: ## say what there is
 
 setup: $(STAMP) ## make .venv with everything in it, and check the system libraries
 
+# The stamp holds the folder's own path, since a virtual environment does not survive being moved.
+ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
+.PHONY: $(STAMP)
+endif
 $(STAMP): pyproject.toml scripts/setup.sh scripts/system_libraries.py
 	@sh scripts/setup.sh
-	@touch $@
+	@pwd -P > $@
 
 run: $(STAMP) ## open the app; with no display, run the scripted tour offscreen
 	@if [ "$$(uname)" != Darwin ] && [ -z "$$DISPLAY$$WAYLAND_DISPLAY" ]; then \

@@ -62,6 +62,12 @@ install_with_pip() {
     .venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 }
 
+stamp=.venv/.perigee-ready
+if [ -s "$stamp" ] && [ "$(cat "$stamp")" != "$(pwd -P)" ]; then
+    say "This folder has been moved or copied, so .venv is made anew."
+    rm -rf .venv
+fi
+
 installed=no
 if command -v uv >/dev/null 2>&1; then
     # uv does not read pip's configuration: where only pip knows the way to the packages, pip goes.

@@ -178,7 +178,7 @@ class Cancel:
     """Stop the command with number `target`. Final: `CancelAccepted`, at once.
 
     The target still sends its own final event: `Finished` with finish_reason "cancelled" for a
-    generation, else `Failed` of kind "cancelled".
+    generation that has begun, else `Failed` of kind "cancelled".
     """
 
     request: int

@@ -1,13 +1,14 @@
 """From a checkpoint folder to a model, with progress, on the thread that owns MLX."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 
-from engine.checkpoint.files import find_tensors, read_config
+from engine.checkpoint.files import TensorEntry, find_tensors, read_config
 from engine.checkpoint.weights import Numerics, Quantization, WeightReader
 from engine.errors import CancelledError, CheckpointError
 from engine.models import base, kimi_linear
@@ -30,22 +31,22 @@ class LoadedModel:
     quantization: str
 
 
-def load_model(
-    folder: Path,
-    progress: Progress = lambda done, total: None,
-    cancelled: Callable[[], bool] = lambda: False,
-) -> LoadedModel:
-    """Load a checkpoint folder.
+def load_model(folder: Path) -> LoadedModel:
+    """Prepare a checkpoint and read its weights; see `prepare_model` and `read_weights`."""
+    prepared = prepare_model(folder)
+    read_weights(prepared)
+    return prepared
+
+
+def prepare_model(folder: Path) -> LoadedModel:
+    """Check a checkpoint folder and build its model; no weight is read from disk yet.
 
     Args:
         folder: holds config.json and one or several .safetensors files, with or without an index.
-        progress: called with bytes of weights in place and bytes in all.
-        cancelled: asked between tensors.
 
     Raises:
         CheckpointError: the folder, a file or a tensor is missing, damaged or misshapen.
         UnsupportedModelError: the config asks for something this version cannot compute.
-        CancelledError: `cancelled` said so; everything loaded so far is freed.
     """
     config = read_config(folder)
     _, build = base.builder_for(config)
@@ -61,20 +62,45 @@ def load_model(
         tensors |= {name: loaded[name] for name in entries if entries[name].file == file}
     dtype = config.get("dtype") or config.get("torch_dtype")
     reader = WeightReader(tensors, quantization, Numerics.for_device(dtype))
-    del tensors
     model = build(config, reader)
     reader.finish()
-    del reader
-    arrays = parameters(model)
-    _evaluate(arrays, progress, cancelled)
     return LoadedModel(
         model=model,
         folder=folder,
         config=config,
-        parameters=_count(entries.values(), quantization),
-        weight_bytes=sum(a.nbytes for a in arrays),
+        parameters=_count_parameters(entries, quantization),
+        weight_bytes=sum(a.nbytes for a in parameters(model)),
         quantization=quantization.describe(),
     )
+
+
+def read_weights(
+    prepared: LoadedModel,
+    progress: Progress = lambda done, total: None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> None:
+    """Read the weights of a prepared model.
+
+    Args:
+        prepared: from `prepare_model`.
+        progress: called with bytes of weights in place and bytes in all.
+        cancelled: asked between tensors.
+
+    Raises:
+        CheckpointError: the bytes cannot be read.
+        CancelledError: `cancelled` said so; drop the model to free what was loaded.
+    """
+    total, done = prepared.weight_bytes, 0
+    progress(0, total)
+    for array in parameters(prepared.model):
+        if cancelled():
+            raise CancelledError("Loading was stopped.")
+        try:
+            mx.eval(array)
+        except RuntimeError as error:
+            raise CheckpointError(f"The weights cannot be read ({error}). Download them again.") from error
+        done += array.nbytes
+        progress(done, total)
 
 
 def parameters(value: object) -> list[mx.array]:
@@ -95,28 +121,13 @@ def parameters(value: object) -> list[mx.array]:
     return list(found.values())
 
 
-def _evaluate(arrays: list[mx.array], progress: Progress, cancelled: Callable[[], bool]) -> None:
-    total = sum(a.nbytes for a in arrays)
-    done = 0
-    progress(0, total)
-    for array in arrays:
-        if cancelled():
-            raise CancelledError("Loading was stopped.")
-        try:
-            mx.eval(array)
-        except RuntimeError as error:
-            raise CheckpointError(f"The weights cannot be read ({error}). Download them again.") from error
-        done += array.nbytes
-        progress(done, total)
-
-
-def _count(entries: Any, quantization: Quantization) -> int:
-    """Parameters from the headers: packed integers count as the values they hold."""
+def _count_parameters(entries: Mapping[str, TensorEntry], quantization: Quantization) -> int:
+    """Parameters from the headers; a packed integer counts as the values it holds."""
     total = 0
-    by_name = {e: e for e in entries}
-    for entry in by_name:
-        size = 1
-        for extent in entry.shape:
-            size *= extent
-        total += size
+    for name, entry in entries.items():
+        module, _, part = name.rpartition(".")
+        if part in ("scales", "biases") and f"{module}.scales" in entries:
+            continue
+        packing = quantization.packing(module) if f"{module}.scales" in entries else None
+        total += math.prod(entry.shape) * (32 // packing.bits if packing else 1)
     return total

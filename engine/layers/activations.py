@@ -10,7 +10,7 @@ def silu(x: mx.array) -> mx.array:
 
 def softplus(x: mx.array) -> mx.array:
     """ln(1 + e^x) without overflow, in the dtype of x."""
-    return mx.maximum(x, 0) + mx.log1p(mx.exp(-mx.abs(x)))
+    return mx.logaddexp(x, 0.0)
 
 
 def rms_norm(x: mx.array, weight: mx.array | None, eps: float) -> mx.array:
@@ -18,10 +18,10 @@ def rms_norm(x: mx.array, weight: mx.array | None, eps: float) -> mx.array:
     return mx.fast.rms_norm(x, weight, eps)
 
 
-def l2_norm(x: mx.array, scale: float, eps: float = 1e-6) -> mx.array:
+def l2_norm(x: mx.array, scale: mx.array, eps: float = 1e-6) -> mx.array:
     """scale * x / sqrt(sum(x^2) + eps) over the last axis, float32.
 
-    eps stands on the sum, as in the reference kernels of Kimi Linear.
+    `scale` broadcasts against x. eps stands on the sum, as in the reference kernels of Kimi Linear.
     """
-    width = x.shape[-1]
-    return scale * width**-0.5 * mx.fast.rms_norm(x.astype(mx.float32), None, eps / width)
+    x = x.astype(mx.float32)
+    return x * (scale * mx.rsqrt((x * x).sum(axis=-1, keepdims=True) + eps))

@@ -30,7 +30,10 @@ class ShortConvolution:
         """
         kernel, length = self.taps.shape[0], u.shape[1]
         inputs = mx.concatenate([window, u], axis=1)
-        y = inputs[:, kernel - 1 :] * self.taps[kernel - 1]
-        for tap in range(kernel - 1):
-            y = y + inputs[:, tap : tap + length] * self.taps[tap]
+        if length == 1:
+            y = (inputs * self.taps).sum(axis=1, keepdims=True)
+        else:
+            y = inputs[:, kernel - 1 :] * self.taps[kernel - 1]
+            for tap in range(kernel - 1):
+                y = y + inputs[:, tap : tap + length] * self.taps[tap]
         return silu(y), mx.contiguous(inputs[:, valid : valid + kernel - 1])

@@ -21,7 +21,8 @@ class KimiDeltaAttention:
         forget_up, gate_up: r -> P, the second halves of the low-rank gates.
         decay_scale: exp(A_log) [H, 1] float32.
         decay_bias: dt_bias [H, D] float32.
-        output_norm: [D], shared by all heads.
+        qk_scale: [2H, 1] float32, D^-1/2 for the queries (the read-out scale) and 1 for the keys.
+        output_norm: [D] float32, shared by all heads.
         output: P -> hidden.
     """
 
@@ -34,6 +35,7 @@ class KimiDeltaAttention:
     gate_up: Projection
     decay_scale: mx.array
     decay_bias: mx.array
+    qk_scale: mx.array
     output_norm: mx.array
     output: Projection
     norm_eps: float
@@ -45,11 +47,9 @@ class KimiDeltaAttention:
         cuts = (3 * total, 3 * total + self.rank, 3 * total + 2 * self.rank)
         qkv, forget, gate, beta = mx.split(self.inputs(x), cuts, axis=-1)
         qkv, window = self.convolution(qkv, state.window, valid)
-        q, k, v = (
-            part.reshape(batch, length, self.heads, self.width) for part in mx.split(qkv, 3, axis=-1)
-        )
-        q = l2_norm(q, self.width**-0.5)
-        k = l2_norm(k, 1.0)
+        qkv = qkv.reshape(batch, length, 3 * self.heads, self.width)
+        qk, v = mx.split(qkv, (2 * self.heads,), axis=2)
+        q, k = mx.split(l2_norm(qk, self.qk_scale), 2, axis=2)
         g = self._log_decay(self.forget_up(forget).reshape(q.shape))
         beta = mx.sigmoid(beta.astype(mx.float32))
         if length == 1:
@@ -62,7 +62,7 @@ class KimiDeltaAttention:
             o, memory = delta_rule_blocks(q, k, v, g, beta, state.memory)
         state.absorb(window, memory, valid)
         z = self.gate_up(gate).reshape(q.shape).astype(mx.float32)
-        y = rms_norm(o, self.output_norm.astype(mx.float32), self.norm_eps) * mx.sigmoid(z)
+        y = rms_norm(o, self.output_norm, self.norm_eps) * mx.sigmoid(z)
         return self.output(y.astype(x.dtype).reshape(batch, length, total))
 
     def _log_decay(self, a: mx.array) -> mx.array:

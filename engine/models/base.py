@@ -18,6 +18,13 @@ STEPWISE_FROM = 256
 and no single command buffer grows with the prompt."""
 
 
+Pulse = Callable[[float], None]
+
+
+def _no_pulse(done: float) -> None:
+    """Nobody listens."""
+
+
 class LanguageModel(ABC):
     """A causal language model.
 
@@ -41,11 +48,20 @@ class LanguageModel(ABC):
         """The state of `batch` sequences of which nothing has been read."""
 
     @abstractmethod
-    def forward(self, ids: mx.array, state: SequenceState) -> mx.array:
-        """Continue `state` by ids [B, T] int32; return the last position's logits [B, V] float32."""
+    def forward(self, ids: mx.array, state: SequenceState, pulse: Pulse) -> mx.array:
+        """Continue `state` by ids [B, T] int32; return the last position's logits [B, V] float32.
 
-    def __call__(self, ids: mx.array, state: SequenceState) -> mx.array:
+        A long pass evaluates layer by layer and calls `pulse` after each.
+        """
+
+    def __call__(self, ids: mx.array, state: SequenceState, pulse: Pulse = _no_pulse) -> mx.array:
         """`forward`, with the ledger checked on both sides.
+
+        Args:
+            ids: [B, T] int32, T >= 1.
+            state: what has been read so far; continued in place.
+            pulse: told how far a long pass is (0 to 1). It may raise to abandon the pass; `state` is
+                then torn between layers and must be restored from a snapshot.
 
         Raises:
             LedgerError: if the layers disagree, or did not each absorb exactly T tokens.
@@ -53,7 +69,7 @@ class LanguageModel(ABC):
         before, tokens = state.position, ids.shape[1]
         if tokens == 0:
             raise LedgerError("A forward pass needs at least one token.")
-        logits = self.forward(ids, state)
+        logits = self.forward(ids, state, pulse)
         if state.position != before + tokens:
             raise LedgerError(
                 f"The model was given {tokens} tokens to add to the {before} it had read, but its "

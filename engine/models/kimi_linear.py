@@ -16,7 +16,7 @@ from engine.layers.linear import ROW_BLOCK, Joined, Linear
 from engine.layers.mla import LatentAttention
 from engine.layers.mlp import GatedMLP
 from engine.layers.moe import MixtureOfExperts, Router
-from engine.models.base import STEPWISE_FROM, LanguageModel, register
+from engine.models.base import STEPWISE_FROM, LanguageModel, Pulse, register
 from engine.models.kimi_linear_layout import canonical_tensors
 from engine.state import LatentState, LayerState, RecurrentState, SequenceState
 
@@ -185,16 +185,17 @@ class KimiLinear(LanguageModel):
                 layers.append(LatentState(batch, c.rank + c.shared, self.numerics.dtype))
         return SequenceState(layers)
 
-    def forward(self, ids: mx.array, state: SequenceState) -> mx.array:
+    def forward(self, ids: mx.array, state: SequenceState, pulse: Pulse) -> mx.array:
         """ids [B, T] int32 -> last position's logits [B, V] float32."""
         tokens = ids.shape[1]
         if self.numerics.blocked and tokens > 1:
             ids = mx.pad(ids, [(0, 0), (0, -tokens % ROW_BLOCK)])
         x = self.embedding[ids]
-        for block, layer in zip(self.blocks, state.layers, strict=True):
+        for done, (block, layer) in enumerate(zip(self.blocks, state.layers, strict=True), start=1):
             x = block(x, layer, tokens)
             if tokens >= STEPWISE_FROM:
                 mx.eval(x, layer.pending())
+                pulse(done / len(self.blocks))
         last = rms_norm(x[:, tokens - 1], self.norm, self.config.eps)
         return self.head(last).astype(mx.float32)
 
@@ -234,7 +235,8 @@ def _build_kda(c: KimiLinearConfig, w: WeightReader, name: str) -> KimiDeltaAtte
         gate_up=w.projection(f"{name}.g_b_proj", total, rank),
         decay_scale=mx.exp(a_log),
         decay_bias=w.take(f"{name}.dt_bias", (h, c.kda_width), (total,), dtype=mx.float32),
-        output_norm=w.take(f"{name}.o_norm.weight", (c.kda_width,)),
+        qk_scale=mx.repeat(mx.array([c.kda_width**-0.5, 1.0]), h)[:, None],
+        output_norm=w.take(f"{name}.o_norm.weight", (c.kda_width,), dtype=mx.float32),
         output=w.projection(f"{name}.o_proj", c.hidden, total),
         norm_eps=c.eps,
     )

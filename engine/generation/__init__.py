@@ -1,0 +1,1 @@
+"""Reading a prompt and writing an answer, for any `LanguageModel`."""

@@ -1,0 +1,74 @@
+"""Snapshots of what has been read, so that a follow-up question reads only what is new.
+
+Recurrent state cannot be trimmed, so a snapshot helps only a prompt that begins with exactly the
+tokens it was taken after.
+"""
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.state import RecurrentSnapshot, Snapshot
+
+BUDGET_BYTES = 1 << 30
+BUDGET_COUNT = 64
+
+
+@dataclass(frozen=True)
+class _Entry:
+    ids: "array[int]"
+    snapshot: Snapshot
+    nbytes: int
+
+
+class SnapshotShelf:
+    """Snapshots by the tokens they stand for; the least recently used go first.
+
+    The budget counts recurrent arrays; latents are shared buffers of which a snapshot is a length.
+    """
+
+    def __init__(self, budget_bytes: int = BUDGET_BYTES, budget_count: int = BUDGET_COUNT) -> None:
+        self._budget_bytes = budget_bytes
+        self._budget_count = budget_count
+        self._entries: list[_Entry] = []
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of recurrent state held."""
+        return sum(entry.nbytes for entry in self._entries)
+
+    def put(self, ids: Sequence[int], snapshot: Snapshot) -> None:
+        """Keep `snapshot`, taken after exactly `ids`."""
+        if snapshot.position != len(ids):
+            raise ValueError(f"a snapshot at {snapshot.position} cannot stand for {len(ids)} tokens")
+        key = array("i", ids)
+        self._entries = [entry for entry in self._entries if entry.ids != key]
+        arrays = (s for s in snapshot.layers if isinstance(s, RecurrentSnapshot))
+        size = sum(s.window.nbytes + s.memory.nbytes for s in arrays)
+        self._entries.append(_Entry(key, snapshot, size))
+        while len(self._entries) > 1 and (
+            len(self._entries) > self._budget_count or self.nbytes > self._budget_bytes
+        ):
+            self._entries.pop(0)
+
+    def find(self, ids: Sequence[int]) -> Snapshot | None:
+        """The longest snapshot that is a proper prefix of `ids`: one token is left to predict from."""
+        wanted = array("i", ids)
+        best: _Entry | None = None
+        for entry in self._entries:
+            length = len(entry.ids)
+            longer = best is None or length > len(best.ids)
+            if length < len(wanted) and longer and wanted[:length] == entry.ids:
+                best = entry
+        if best is None:
+            return None
+        self._entries.remove(best)
+        self._entries.append(best)
+        return best.snapshot
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._entries.clear()

@@ -1,0 +1,1 @@
+"""Measuring and proving: verification, tuning, benchmarks."""

@@ -1,0 +1,166 @@
+"""The engine's threads: one owns MLX, one serves what needs no MLX.
+
+Commands come in through queues, events go out through one callback; both are plain values. MLX is
+imported, used and left on the engine thread alone, so no array and no MLX call ever crosses. Every
+command gets exactly one final event, whatever happens, and an exception never ends a thread.
+"""
+
+import logging
+import queue
+import threading
+import traceback
+from collections.abc import Callable
+
+from engine.api import (
+    Cancel,
+    CancelAccepted,
+    Command,
+    CountTokens,
+    ErrorInfo,
+    Event,
+    Failed,
+    PlanPrefill,
+    ReadDocument,
+    ShutDown,
+    Shutdown,
+    next_request,
+)
+from engine.desk import Desk
+from engine.errors import CancelledError, PerigeeError
+from engine.work import Cancelled, DeskCommand, ModelCommand
+
+log = logging.getLogger(__name__)
+
+_DESK_COMMANDS = (ReadDocument, CountTokens, PlanPrefill)
+
+
+class Engine:
+    """Runs models for an application. All methods may be called from any thread.
+
+    Events arrive on engine threads (`CancelAccepted` on the caller's); the callback must be quick
+    and must not raise.
+    """
+
+    def __init__(self, on_event: Callable[[Event], None]) -> None:
+        self._on_event = on_event
+        self._desk = Desk()
+        self._model_queue: queue.SimpleQueue[ModelCommand | Shutdown] = queue.SimpleQueue()
+        self._desk_queue: queue.SimpleQueue[DeskCommand | None] = queue.SimpleQueue()
+        self._open: dict[int, threading.Event] = {}
+        self._lock = threading.Lock()
+        self._closing = False
+        self._model_thread = threading.Thread(target=self._run_models, name="perigee-engine", daemon=True)
+        self._desk_thread = threading.Thread(target=self._run_desk, name="perigee-desk", daemon=True)
+
+    def start(self) -> None:
+        """Start the threads. Returns at once."""
+        self._desk_thread.start()
+        self._model_thread.start()
+
+    def submit(self, command: Command) -> None:
+        """Queue a command. `Cancel` takes effect at once."""
+        if isinstance(command, Cancel):
+            self._cancel(command)
+            return
+        with self._lock:
+            refused = self._closing
+            if not refused:
+                self._open[command.request] = threading.Event()
+                if isinstance(command, Shutdown):
+                    self._closing = True
+                    for flag in self._open.values():
+                        flag.set()
+                if isinstance(command, _DESK_COMMANDS):
+                    self._desk_queue.put(command)
+                else:
+                    self._model_queue.put(command)
+        if refused:
+            self._emit(Failed(command.request, ErrorInfo("closed", "Perigee is closing.")))
+
+    def close(self, timeout: float = 2.0) -> bool:
+        """Cancel everything and end the threads; True if they ended within `timeout` seconds."""
+        self.submit(Shutdown(next_request()))
+        if self._model_thread.ident is not None:
+            self._model_thread.join(timeout)
+        return not self._model_thread.is_alive()
+
+    def _cancel(self, command: Cancel) -> None:
+        with self._lock:
+            flag = self._open.get(command.target)
+            if flag is not None:
+                flag.set()
+        self._emit(CancelAccepted(command.request, command.target, running=flag is not None))
+
+    def _emit(self, event: Event) -> None:
+        try:
+            self._on_event(event)
+        except Exception:  # noqa: BLE001 - a broken listener must not end an engine thread
+            log.exception("the event callback raised for %s", type(event).__name__)
+
+    def _finish(self, request: int, event: Event) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        self._emit(event)
+
+    def _serve(self, command: ModelCommand | DeskCommand, serve: Callable[[Cancelled], Event]) -> None:
+        """Serve one command to its final event."""
+        flag = self._open[command.request]
+        try:
+            if flag.is_set():
+                raise CancelledError("Stopped before it began.")
+            event = serve(flag.is_set)
+        except Exception as error:  # noqa: BLE001 - every failure becomes the command's final event
+            event = Failed(command.request, explain(error))
+            if event.error.kind == "internal":
+                log.exception("%s failed", type(command).__name__)
+        self._finish(command.request, event)
+
+    def _run_desk(self) -> None:
+        while (command := self._desk_queue.get()) is not None:
+            self._serve(command, lambda cancelled, c=command: self._desk.serve(c, cancelled))
+
+    def _run_models(self) -> None:
+        serve, unload = self._open_runtime()
+        while not isinstance(command := self._model_queue.get(), Shutdown):
+            self._serve(command, lambda cancelled, c=command: serve(c, cancelled))
+        unload()
+        self._desk_queue.put(None)
+        self._desk_thread.join()
+        self._finish(command.request, ShutDown(command.request))
+
+
+    def _open_runtime(self) -> tuple[Callable[[ModelCommand, Cancelled], Event], Callable[[], None]]:
+        """Import MLX on this thread. If that fails, every command says why instead of waiting."""
+        try:
+            from engine.runtime import Runtime
+        except ImportError as error:
+            log.exception("MLX cannot be imported")
+            reason = f"Perigee's numerical library (MLX) cannot be loaded: {error}. Install Perigee again."
+
+            def refuse(command: ModelCommand, cancelled: Cancelled) -> Event:
+                return Failed(command.request, ErrorInfo("backend", reason))
+
+            return refuse, lambda: None
+        runtime = Runtime(self._desk, self._emit)
+        return runtime.serve, runtime.unload
+
+
+def explain(error: Exception) -> ErrorInfo:
+    """An error as a value with a message a person can act on; the rest goes into the detail."""
+    detail = "".join(traceback.format_exception(error))
+    if isinstance(error, PerigeeError):
+        return ErrorInfo(error.kind, str(error), detail)
+    text = str(error)
+    if isinstance(error, MemoryError) or "memory" in text.lower() or "allocate" in text.lower():
+        return ErrorInfo(
+            "memory",
+            "There was not enough memory for this. Close other applications, shorten the prompt, or set a "
+            "smaller prefill chunk. Nothing you wrote is lost.",
+            detail,
+        )
+    return ErrorInfo(
+        "internal",
+        "Something went wrong inside the engine, and no answer was given. Nothing you wrote is lost; "
+        "try again, and report the details if it happens twice.",
+        detail,
+    )

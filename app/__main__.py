@@ -1,0 +1,60 @@
+"""`python -m app`: the window. `--tour`: a scripted run of its main job."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from PySide6.QtCore import QTimer
+from PySide6.QtWidgets import QApplication
+
+from app.brand import window_icon
+from app.crash import CrashReporter
+from app.resources import DEMO_MODEL
+from app.services import Services
+from app.tour import run_tour
+from app.window import MainWindow
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="perigee-app", description="Ask about long documents, locally.")
+    parser.add_argument("--model", type=Path, default=DEMO_MODEL, help="checkpoint folder to load")
+    parser.add_argument(
+        "--tour", action="store_true", help="run the main job by script and print what happens"
+    )
+    return parser.parse_args(arguments)
+
+
+def _without_display() -> bool:
+    return sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the app; returns the exit status."""
+    chosen = _arguments(arguments)
+    if chosen.tour and _without_display():
+        os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+    application = QApplication(sys.argv[:1])
+    application.setApplicationName("Perigee")
+    application.setApplicationDisplayName("Perigee")
+    application.setWindowIcon(window_icon())
+    services = Services(application)
+    CrashReporter(services.notices, services).install()
+    window = MainWindow(services)
+    window.show()
+    if chosen.tour:
+        return run_tour(window, services, chosen.model)
+
+    def begin() -> None:
+        services.bridge.start()
+        services.model.load(chosen.model)
+
+    QTimer.singleShot(0, begin)  # after the window is on the screen
+    status = application.exec()
+    services.close()
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

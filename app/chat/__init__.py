@@ -1,0 +1,1 @@
+"""Conversations: what they hold, what happens to them, how they are shown."""

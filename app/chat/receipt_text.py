@@ -1,0 +1,91 @@
+"""A receipt in words: for the receipt's window, its Copy button and the tour."""
+
+from PySide6.QtCore import QCoreApplication
+
+from app import wording
+from app.wording import duration, number, size, speed, tokens
+from engine.api import GenerationStats, LayerPosition, Receipt, ReceiptPart
+
+
+def _tr(text: str) -> str:
+    return QCoreApplication.translate("receipt", text)
+
+
+def headline(receipt: Receipt) -> str:
+    """What the receipt says, in one sentence."""
+    if receipt.closed:
+        return _tr("All {n} of the prompt were read").format(n=tokens(receipt.prompt_tokens))
+    return _tr("{read} of {n} were read; nothing was answered from them").format(
+        read=number(receipt.read), n=tokens(receipt.prompt_tokens)
+    )
+
+
+def part_label(part: ReceiptPart) -> str:
+    """What a part of the prompt is called."""
+    kinds = {
+        "format": _tr("Chat format"),
+        "system": _tr("System prompt"),
+        "document": _tr("Document"),
+        "user": _tr("Question"),
+        "assistant": _tr("Earlier answer"),
+    }
+    kind = kinds.get(part.kind, part.kind.capitalize())
+    return f"{kind} · {part.label}" if part.label and part.kind == "document" else kind
+
+
+def slice_label(start: int, end: int) -> str:
+    """A slice by its first and last token, counted from 1 as people do."""
+    return f"{number(start + 1)}–{number(end)}"
+
+
+def layers_sentence(receipt: Receipt) -> str:
+    """Whether the layers agree."""
+    positions = {layer.position for layer in receipt.layers}
+    if len(positions) == 1:
+        return _tr("All {n} layer states stand at token {position}").format(
+            n=len(receipt.layers), position=number(positions.pop())
+        )
+    return _tr("The layer states do not agree")
+
+
+def layer_name(layer: LayerPosition) -> str:
+    """A layer by number and kind."""
+    return f"{layer.layer} {layer.kind.upper()}"
+
+
+def measures(stats: GenerationStats) -> list[tuple[str, str]]:
+    """Times, speeds and memory, as names with values."""
+    return [
+        (
+            _tr("Reading"),
+            f"{duration(stats.prefill_seconds)} · {speed(stats.prefill_tokens_per_second)}",
+        ),
+        (
+            _tr("Writing"),
+            f"{tokens(stats.generated_tokens)} · {duration(stats.decode_seconds)}"
+            f" · {speed(stats.decode_tokens_per_second)}",
+        ),
+        (_tr("Peak memory"), size(stats.peak_memory_bytes)),
+    ]
+
+
+def as_text(receipt: Receipt, stats: GenerationStats | None) -> str:
+    """The whole receipt as plain text."""
+    lines = [headline(receipt), wording.account(receipt)]
+    if receipt.problem:
+        lines.append(receipt.problem)
+    lines += ["", _tr("Parts")]
+    lines += [f"  {part_label(part)}: {tokens(part.tokens)}" for part in receipt.parts]
+    lines += ["", _tr("Plan"), f"  {receipt.plan.explanation}"]
+    if receipt.plan.reused:
+        lines.append(f"  {_tr('Reused from a snapshot')}: {tokens(receipt.plan.reused)}")
+    lines += ["", _tr("Slices read")]
+    lines += [f"  {slice_label(start, end)}: {tokens(end - start)}" for start, end in receipt.executed]
+    lines += ["", layers_sentence(receipt)]
+    lines += [f"  {layer_name(layer)}: {number(layer.position)}" for layer in receipt.layers]
+    if stats is not None:
+        lines += ["", _tr("Measured")]
+        lines += [f"  {name}: {value}" for name, value in measures(stats)]
+    lines.append("")
+    lines.append(_tr("Receipt closed") if receipt.closed else _tr("Receipt not closed"))
+    return "\n".join(lines)

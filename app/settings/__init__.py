@@ -1,0 +1,1 @@
+"""Settings: the declared table, its file, and the pane that shows it."""

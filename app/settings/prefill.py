@@ -1,0 +1,148 @@
+"""The prefill chunk in the settings pane: the value, its limits, and what it comes to."""
+
+from PySide6.QtCore import QCoreApplication, QTimer
+from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
+
+from app import wording
+from app.bridge import EngineBridge
+from app.model import ModelKeeper
+from app.settings.preferences import PREFILL, Preferences
+from app.widgets import label, rule, set_property
+from engine.api import (
+    PREFILL_CHUNK,
+    Event,
+    Failed,
+    ModelInfo,
+    PlanPrefill,
+    PrefillPlanInfo,
+    PrefillPlanned,
+    next_request,
+)
+from engine.errors import SettingError
+
+EXAMPLE_TOKENS = 10_000
+PAUSE_MS = 400
+
+
+def plan_sentence(plan: PrefillPlanInfo) -> str:
+    """What would be done with a prompt of the example's length."""
+    if len(plan.slices) == 1:
+        text = QCoreApplication.translate("prefill", "A prompt of {n} tokens is read in one pass. {why}")
+    else:
+        text = QCoreApplication.translate("prefill", "A prompt of {n} tokens is read in {k} chunks. {why}")
+    return text.format(n=wording.number(plan.tokens), k=len(plan.slices), why=plan.explanation)
+
+
+class PrefillSection(QWidget):
+    """Edits the prefill chunk. A value outside the range is refused, never rounded into it."""
+
+    def __init__(self, preferences: Preferences, bridge: EngineBridge, model: ModelKeeper) -> None:
+        super().__init__()
+        self._preferences = preferences
+        self._bridge = bridge
+        self._model = model
+        self._request = 0
+        rows = QVBoxLayout(self)
+        rows.setContentsMargins(0, 0, 0, 0)
+        rows.setSpacing(6)
+        row = QHBoxLayout()
+        row.setSpacing(8)
+        title = label(self.tr(PREFILL.title))
+        self.field = QLineEdit(str(preferences.get(PREFILL)))
+        self.field.setAccessibleName(self.tr(PREFILL.title))
+        self.field.setMaximumWidth(110)
+        title.setBuddy(self.field)
+        row.addWidget(title)
+        row.addStretch(1)
+        row.addWidget(self.field)
+        row.addWidget(label(self.tr("tokens"), "secondary"))
+        rows.addLayout(row)
+        self.problem = label("", "error", wrap=True)
+        self.problem.hide()
+        rows.addWidget(self.problem)
+        rows.addWidget(label(self.tr(PREFILL.sentence), "secondary", wrap=True))
+        limits = self.tr("0, or {low} to {high} tokens; {default} unless you change it.").format(
+            low=PREFILL_CHUNK.low,
+            high=wording.number(PREFILL_CHUNK.high),
+            default=wording.number(PREFILL_CHUNK.default),
+        )
+        rows.addWidget(label(limits, "secondary", wrap=True))
+        self.environment = label("", "warning", wrap=True, select=True)
+        self.environment.hide()
+        rows.addWidget(self.environment)
+        rows.addSpacing(4)
+        rows.addWidget(rule())
+        rows.addSpacing(4)
+        self.plan = label("", wrap=True, select=True)
+        rows.addWidget(self.plan)
+        self._pause = QTimer(self, singleShot=True, interval=PAUSE_MS)
+        self._pause.timeout.connect(self.commit)
+        self.field.textEdited.connect(self._pause.start)
+        self.field.editingFinished.connect(self.commit)
+        model.changed.connect(self.ask)
+        self.ask()
+
+    def commit(self) -> bool:
+        """Store what is typed; False if it is refused, and the stored value stays."""
+        self._pause.stop()
+        try:
+            self._preferences.set(PREFILL, self.field.text().strip())
+        except SettingError as error:
+            self._show_problem(str(error))
+            return False
+        self._show_problem("")
+        self.ask()
+        return True
+
+    def ask(self) -> None:
+        """Ask the engine what the stored value comes to for the loaded model."""
+        if self._request:
+            self._bridge.forget(self._request)
+        self._request = next_request()
+        command = PlanPrefill(self._request, self._preferences.get(PREFILL), EXAMPLE_TOKENS)
+        self._bridge.ask(command, self._on_event)
+
+    def _on_event(self, event: Event) -> None:
+        if isinstance(event, (PrefillPlanned, Failed)):
+            self._request = 0
+        if isinstance(event, PrefillPlanned):
+            self.show_plan(event.plan, self._model.info)
+        elif isinstance(event, Failed):
+            self.plan.setText("")
+            self._show_environment(event.error.message)
+
+    def show_plan(self, plan: PrefillPlanInfo, info: ModelInfo | None) -> None:
+        """Show what the plan would be, for the model of `info` if one is loaded."""
+        text = plan_sentence(plan)
+        if info is not None and not info.supports_chunked_prefill:
+            why = info.single_pass_reason
+            text = text if why in text else f"{text} {why}"
+            set_property(self.plan, "role", "warning")
+        else:
+            set_property(self.plan, "role", "")
+        self.plan.setText(self.tr("{name}: {text}").format(name=info.name, text=text) if info else text)
+        overridden = plan.source == "environment"
+        self._show_environment(
+            self.tr(
+                "The environment variable {variable} is set to {value} and overrides this setting until "
+                "Perigee is started without it."
+            ).format(variable=PREFILL_CHUNK.environment_variable, value=plan.chunk)
+            if overridden
+            else ""
+        )
+
+    def _show_problem(self, text: str) -> None:
+        set_property(self.field, "failed", "true" if text else "false")
+        self.problem.setText(text)
+        self.problem.setVisible(bool(text))
+
+    def _show_environment(self, text: str) -> None:
+        self.environment.setText(text)
+        self.environment.setVisible(bool(text))
+
+    def end(self) -> None:
+        """Nothing that is still under way may reach this widget any more."""
+        self._pause.stop()
+        if self._request:
+            self._bridge.forget(self._request)
+            self._request = 0

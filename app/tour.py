@@ -1,0 +1,182 @@
+"""A scripted run of the main job in the real window: drop, ask, read, answer, receipt, pictures."""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from PySide6.QtCore import QEvent, QEventLoop, QMimeData, QPoint, QPointF, Qt, QTimer, QUrl
+from PySide6.QtGui import QDragEnterEvent, QDragMoveEvent, QDropEvent, QKeyEvent
+from PySide6.QtWidgets import QApplication, QWidget
+
+from app import wording
+from app.chat import receipt_text
+from app.chat.conversation import Turn
+from app.resources import ROOT
+from app.sample import Sample, read_sample
+from app.services import Services
+from app.theme import Appearance
+from app.window import MainWindow
+from engine.api import PrefillProgress
+
+LIMIT_SECONDS = 300
+PICTURES = ROOT / "build"
+
+
+class TourFailedError(Exception):
+    """The tour cannot go on; the message says why."""
+
+
+def run_tour(window: MainWindow, services: Services, model: Path) -> int:
+    """Run the tour; 0 if everything went as it should, else 1 with a message on the standard error."""
+    tour = _Tour(window, services)
+    try:
+        tour.run(model)
+    except TourFailedError as failure:
+        sys.stderr.write(f"The tour failed: {failure}\n")
+        return 1
+    finally:
+        window.close()
+    return 0
+
+
+def drop_files(target: QWidget, paths: list[Path]) -> bool:
+    """Drop files on `target` with the events a mouse would cause; whether they were accepted."""
+    data = QMimeData()
+    data.setUrls([QUrl.fromLocalFile(str(path)) for path in paths])
+    where = target.rect().center()
+    action, button, no_key = (
+        Qt.DropAction.CopyAction,
+        Qt.MouseButton.LeftButton,
+        Qt.KeyboardModifier.NoModifier,
+    )
+    enter = QDragEnterEvent(QPoint(where), action, data, button, no_key)
+    QApplication.sendEvent(target, enter)
+    if not enter.isAccepted():
+        return False
+    QApplication.sendEvent(target, QDragMoveEvent(QPoint(where), action, data, button, no_key))
+    drop = QDropEvent(QPointF(where), action, data, button, no_key)
+    QApplication.sendEvent(target, drop)
+    return drop.isAccepted()
+
+
+class _Tour:
+    def __init__(self, window: MainWindow, services: Services) -> None:
+        self._window = window
+        self._services = services
+        self._deadline = time.monotonic() + LIMIT_SECONDS
+        self._written = 0
+        self._progress: PrefillProgress | None = None
+        services.runner.turn_changed.connect(self._on_turn)
+        services.runner.text_arrived.connect(self._on_text)
+
+    def run(self, model: Path) -> None:
+        sample = read_sample()
+        if sample is None:
+            raise TourFailedError("resources/sample is missing.")
+        self._services.theme.apply(Appearance.LIGHT)
+        self._load(model)
+        self._drop(sample)
+        turn = self._ask(sample.question)
+        self._check(turn, sample)
+        self._picture(Appearance.LIGHT, "tour.png")
+        self._picture(Appearance.DARK, "tour-dark.png")
+
+    def _load(self, model: Path) -> None:
+        started = time.monotonic()
+        _say(f"Loading {model.name}")
+        keeper = self._services.model
+        self._services.bridge.start()
+        keeper.load(model)
+        self._wait("the model to be loaded", lambda: keeper.status.kind in ("ready", "failed"))
+        if keeper.status.error is not None:
+            raise TourFailedError(keeper.status.error.message)
+        if keeper.info is not None:
+            info = keeper.info
+            seconds = wording.duration(time.monotonic() - started)
+            _say(f"{info.name} · {info.quantization} · {info.device}, ready after {seconds}")
+
+    def _drop(self, sample: Sample) -> None:
+        _say(f"Dropping {sample.document.name} on the window")
+        if not drop_files(self._window.page.viewport(), [sample.document]):
+            raise TourFailedError("the window did not accept the dropped file.")
+        attachments = self._services.chat.current.attachments
+        self._wait(
+            "the document to be counted",
+            lambda: all(a.state == "failed" or a.tokens is not None for a in attachments),
+        )
+        for attachment in attachments:
+            if attachment.error is not None:
+                raise TourFailedError(attachment.error.message)
+            _say(f"{attachment.name}: {wording.tokens(attachment.tokens or 0)}")
+
+    def _ask(self, question: str) -> Turn:
+        editor = self._window.composer.editor
+        for character in question:
+            _press(editor, 0, character)
+        _say(f"Asking: {question}")
+        _press(editor, Qt.Key.Key_Return, "\r")
+        turns = self._services.chat.current.turns
+        self._wait("the question to be sent", lambda: bool(turns))
+        self._wait("the answer", lambda: not turns[0].open)
+        return turns[0]
+
+    def _check(self, turn: Turn, sample: Sample) -> None:
+        if self._written:
+            sys.stdout.write("\n")
+        if turn.error is not None:
+            raise TourFailedError(f"{turn.error.message} {turn.error.detail}".strip())
+        if turn.receipt is None or turn.stats is None or not turn.receipt.closed:
+            raise TourFailedError("the receipt is not closed.")
+        _say("")
+        _say(receipt_text.as_text(turn.receipt, turn.stats))
+        _say("")
+        _say(wording.receipt_line(turn.receipt, turn.stats))
+        if sample.answer not in turn.text:
+            raise TourFailedError(f"the answer should hold “{sample.answer}”.")
+
+    def _picture(self, appearance: Appearance, name: str) -> None:
+        self._services.theme.apply(appearance)
+        settled = time.monotonic() + 0.5
+        self._wait("the window to be drawn", lambda: time.monotonic() > settled)
+        PICTURES.mkdir(exist_ok=True)
+        if not self._window.grab().save(str(PICTURES / name)):
+            raise TourFailedError(f"build/{name} could not be written.")
+        _say(f"Picture: build/{name}")
+
+    def _wait(self, what: str, over: Callable[[], bool]) -> None:
+        """Let the window live until `over`; the tour ends when its time is up."""
+        loop = QEventLoop()
+        timer = QTimer()
+        timer.setInterval(20)
+        timer.timeout.connect(lambda: loop.quit() if over() or self._late() else None)
+        timer.start()
+        loop.exec()
+        timer.stop()
+        if not over():
+            raise TourFailedError(f"waited for {what} until the {LIMIT_SECONDS} s of the tour were over.")
+
+    def _late(self) -> bool:
+        return time.monotonic() > self._deadline
+
+    def _on_turn(self, turn: Turn) -> None:
+        if turn.progress is not None and turn.progress is not self._progress:
+            self._progress = turn.progress
+            _say(f"Reading: {wording.reading(turn.progress, turn.progress.seconds_left)}")
+
+    def _on_text(self, _turn: Turn, text: str) -> None:
+        if not self._written:
+            sys.stdout.write("\nAnswer: ")
+        self._written += len(text)
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _press(target: QWidget, key: int, text: str) -> None:
+    for kind in (QEvent.Type.KeyPress, QEvent.Type.KeyRelease):
+        QApplication.sendEvent(target, QKeyEvent(kind, key, Qt.KeyboardModifier.NoModifier, text))

@@ -1,0 +1,111 @@
+"""Numbers and short sentences as the window shows them: pure functions, no widgets."""
+
+from PySide6.QtCore import QCoreApplication
+
+from engine.api import GenerationStats, PrefillProgress, Receipt
+
+
+def _tr(text: str) -> str:
+    return QCoreApplication.translate("wording", text)
+
+
+def number(value: float) -> str:
+    """A whole number with its thousands grouped: 118,265."""
+    return f"{round(value):,}"
+
+
+def speed(tokens_per_second: float) -> str:
+    """Tokens per second: two figures below ten, whole above."""
+    shown = f"{tokens_per_second:.1f}" if tokens_per_second < 10 else number(tokens_per_second)
+    return _tr("{speed} tok/s").format(speed=shown)
+
+
+def duration(seconds: float) -> str:
+    """A time span: 0.8 s, 58 s, 3 min 20 s, 1 h 5 min."""
+    if seconds < 10:
+        return _tr("{n} s").format(n=f"{seconds:.1f}")
+    whole = round(seconds)
+    if whole < 60:
+        return _tr("{n} s").format(n=whole)
+    if whole < 3600:
+        return _tr("{m} min {s} s").format(m=whole // 60, s=whole % 60)
+    return _tr("{h} h {m} min").format(h=whole // 3600, m=whole % 3600 // 60)
+
+
+def size(amount: int) -> str:
+    """An amount of memory, `amount` in bytes: 12.6 MB, 38.3 GB."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if amount >= factor:
+            return f"{amount / factor:.1f} {unit}"
+    return f"{amount} B"
+
+
+def share(done: int, total: int) -> int:
+    """Percent of `total`, never 100 before all is done."""
+    return 100 if done >= total else done * 100 // total
+
+
+def tokens(count: int) -> str:
+    """A token count with its unit."""
+    return _tr("1 token") if count == 1 else _tr("{n} tokens").format(n=number(count))
+
+
+def seconds_left(seconds: float) -> str:
+    """A forecast: rounded the further away it is."""
+    if seconds < 1.5:
+        return _tr("about 1 s left")
+    if seconds < 60:
+        return _tr("about {n} s left").format(n=round(seconds))
+    return _tr("about {m} min left").format(m=max(1, round(seconds / 60)))
+
+
+def reading(progress: PrefillProgress, left: float | None) -> str:
+    """The line under the bar while a prompt is read; `left` is the time left by now, in seconds."""
+    parts = [
+        _tr("{done} of {total} tokens").format(done=number(progress.done), total=number(progress.total)),
+        f"{share(progress.done, progress.total)} %",
+    ]
+    if progress.tokens_per_second > 0:
+        parts.append(speed(progress.tokens_per_second))
+    if left is not None and progress.done < progress.total:
+        parts.append(seconds_left(left))
+    return " · ".join(parts)
+
+
+def passes(receipt: Receipt) -> str:
+    """In how many slices the prompt was read."""
+    if len(receipt.executed) == 1:
+        return _tr("in one pass")
+    return _tr("in {n} chunks").format(n=len(receipt.executed))
+
+
+def account(receipt: Receipt) -> str:
+    """What was read of the prompt, in one phrase."""
+    total = number(receipt.prompt_tokens)
+    if receipt.plan.reused:
+        return _tr("reused {reused}, read {read} of {total} tokens {passes}").format(
+            reused=number(receipt.plan.reused),
+            read=number(receipt.read - receipt.plan.reused),
+            total=total,
+            passes=passes(receipt),
+        )
+    return _tr("read {read} of {total} tokens {passes}").format(
+        read=number(receipt.read), total=total, passes=passes(receipt)
+    )
+
+
+def receipt_line(receipt: Receipt, stats: GenerationStats) -> str:
+    """The line under an answer."""
+    parts = [account(receipt), tokens(stats.generated_tokens)]
+    if stats.generated_tokens and stats.decode_tokens_per_second > 0:
+        parts.append(speed(stats.decode_tokens_per_second))
+    return " · ".join(parts)
+
+
+def stopped_while_reading(read: int, total: int) -> str:
+    """What is said of a prompt whose reading was stopped; `total` 0 if it had not begun."""
+    if total == 0:
+        return _tr("Stopped before reading began; nothing was answered")
+    return _tr("Stopped after {read} of {total} tokens; nothing was answered").format(
+        read=number(read), total=number(total)
+    )

@@ -128,7 +128,6 @@ class Engine:
         self._desk_thread.join()
         self._finish(command.request, ShutDown(command.request))
 
-
     def _open_runtime(self) -> tuple[Callable[[ModelCommand, Cancelled], Event], Callable[[], None]]:
         """Import MLX on this thread. If that fails, every command says why instead of waiting."""
         try:

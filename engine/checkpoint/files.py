@@ -141,7 +141,9 @@ def read_header(file: Path) -> dict[str, TensorEntry]:
             shape = tuple(int(x) for x in value["shape"])
             entries[name] = TensorEntry(file, str(value["dtype"]), shape, last - first)
         except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"{damaged}: the entry of {name} makes no sense. Download it again.") from error
+            raise CheckpointError(
+                f"{damaged}: the entry of {name} makes no sense. Download it again."
+            ) from error
         if not 0 <= first <= last:
             raise CheckpointError(f"{damaged}: the entry of {name} makes no sense. Download it again.")
         end = max(end, last)

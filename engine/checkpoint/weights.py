@@ -178,9 +178,7 @@ class WeightReader:
         if packed is None:
             return self.take(f"{module}.weight", shape, dtype=dtype)
         weight, scales, biases, packing = packed
-        dense = mx.dequantize(
-            weight, scales, biases, group_size=packing.group_size, bits=packing.bits
-        )
+        dense = mx.dequantize(weight, scales, biases, group_size=packing.group_size, bits=packing.bits)
         return dense.astype(dtype or self.numerics.dtype)
 
     def projection(self, module: str, out: int, inner: int) -> Projection:

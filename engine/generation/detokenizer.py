@@ -1,8 +1,15 @@
 """Tokens to text while they come, never half a character."""
 
 import codecs
+from typing import Protocol
 
-from engine.text.tokenizer import Tokenizer
+
+class SpelledTokens(Protocol):
+    """What spells a token: `engine.text.tokenizer.Tokenizer`."""
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes of a token; none for a control token."""
+        ...
 
 
 class StreamingDetokenizer:
@@ -12,7 +19,7 @@ class StreamingDetokenizer:
     returned by `add` and `finish`, joined, equals `tokenizer.decode` of all the ids.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: SpelledTokens) -> None:
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 

@@ -22,7 +22,7 @@ from engine.api import (
 )
 from engine.errors import PromptError, PromptTooLongError, SettingError
 from engine.generation.answer import AnswerStream
-from engine.generation.detokenizer import StreamingDetokenizer
+from engine.generation.detokenizer import SpelledTokens, StreamingDetokenizer
 from engine.generation.prefill import PrefillPlan, PrefillPolicy
 from engine.generation.prefix import SnapshotShelf
 from engine.generation.reading import Reading, read_prompt
@@ -32,11 +32,19 @@ from engine.generation.stopping import StopStrings
 from engine.models.base import LanguageModel
 from engine.state import SequenceState
 from engine.text.chat_format import Prompt
-from engine.text.tokenizer import Tokenizer
 
 FinishReason = Literal["stop", "stop_string", "length", "cancelled"]
 _TRIM_EVERY = 256
 """Decoded tokens between trims of MLX's allocator cache."""
+
+
+class AnswerTokens(SpelledTokens, Protocol):
+    """What the generator needs of a tokenizer: how tokens are spelled and which end an answer."""
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        """Ids that end an answer."""
+        ...
 
 
 class Listener(Protocol):
@@ -86,7 +94,9 @@ class Outcome:
 class Generator:
     """Answers prompts with one model. Keeps snapshots, never a sequence."""
 
-    def __init__(self, model: LanguageModel, tokenizer: Tokenizer, shelf: SnapshotShelf | None = None) -> None:
+    def __init__(
+        self, model: LanguageModel, tokenizer: AnswerTokens, shelf: SnapshotShelf | None = None
+    ) -> None:
         self._model = model
         self._tokenizer = tokenizer
         self._shelf = shelf if shelf is not None else SnapshotShelf()

@@ -79,7 +79,9 @@ class PrefillPolicy:
         value = (os.environ if environment is None else environment).get(variable)
         if value is None:
             return PrefillPolicy(PREFILL_CHUNK.check(configured))
-        return PrefillPolicy(PREFILL_CHUNK.check(value, f"The environment variable {variable}"), "environment")
+        return PrefillPolicy(
+            PREFILL_CHUNK.check(value, f"The environment variable {variable}"), "environment"
+        )
 
     def plan(
         self, tokens: int, reused: int = 0, *, supported: bool = True, single_pass_reason: str = ""
@@ -94,7 +96,9 @@ class PrefillPolicy:
             single_pass_reason: the model's sentence, when it does not.
         """
         if not 0 <= reused < tokens:
-            raise SettingError(f"A prompt of {tokens} tokens cannot reuse {reused}; at least one must be read.")
+            raise SettingError(
+                f"A prompt of {tokens} tokens cannot reuse {reused}; at least one must be read."
+            )
         remaining = tokens - reused
         one_pass = ((reused, tokens),)
         if self.configured == 0:

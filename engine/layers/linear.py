@@ -70,7 +70,13 @@ class QuantizedLinear:
     def __call__(self, x: mx.array) -> mx.array:
         """x [..., in] -> [..., out] in the dtype of x."""
         return mx.quantized_matmul(
-            x, self.weight, self.scales, self.biases, transpose=True, group_size=self.group_size, bits=self.bits
+            x,
+            self.weight,
+            self.scales,
+            self.biases,
+            transpose=True,
+            group_size=self.group_size,
+            bits=self.bits,
         )
 
 

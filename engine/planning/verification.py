@@ -8,11 +8,12 @@ negative controls lose state on purpose; unless both are caught, the proof prove
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import mlx.core as mx
 
 from engine.api import Message, Sampling, VerificationReport, Witness
-from engine.errors import LedgerError, PerigeeError, PromptError
+from engine.errors import LedgerError, PerigeeError, PromptError, TokenizerError
 from engine.generation.generator import Generator, Options
 from engine.generation.prefill import PrefillPolicy
 from engine.generation.prefix import SnapshotShelf
@@ -42,6 +43,18 @@ class Needle:
     chat_format: ChatFormat
 
 
+def load_needle(folder: Path) -> tuple[Needle | None, str]:
+    """The needle of a checkpoint folder, or None and why there is none."""
+    try:
+        tokenizer = Tokenizer.load(folder)
+    except TokenizerError as error:
+        return None, f"No question was asked about a planted fact: {error}"
+    chat_format = ChatFormat.load(folder, tokenizer)
+    if not chat_format.available:
+        return None, "No question was asked about a planted fact: the model has no chat template."
+    return Needle(tokenizer, chat_format), ""
+
+
 @dataclass(frozen=True)
 class _Run:
     """What a reading left behind: last logits [1, V] and every array of the state."""
@@ -59,6 +72,7 @@ def verify(
     length: int,
     chunks: Sequence[int],
     needle: Needle | None = None,
+    note: str = "",
     progress: Steps = silent,
 ) -> VerificationReport:
     """Run every witness and both controls.
@@ -68,6 +82,7 @@ def verify(
         length: tokens of the random prompt; at least 130, so that it has three blocks.
         chunks: chunk sizes, 64 to 32768.
         needle: tokenizer and chat format, to ask about a fact; None leaves that witness out.
+        note: why it is left out, for the report.
         progress: told of each step; may raise to stop.
     """
     if not 130 <= length < model.context_window:
@@ -76,6 +91,7 @@ def verify(
             f"{model.context_window:,}, not {length}."
         )
     proof = _Proof(model, length, tuple(PrefillPolicy(c).configured for c in chunks), needle)
+    proof.note = note
     steps = list(proof.steps())
     witnesses: list[Witness] = []
     for done, (name, check) in enumerate(steps):
@@ -186,7 +202,9 @@ class _Proof:
 
     def _unchanged(self) -> tuple[bool, str]:
         changed = [name for name, value in fingerprint(self.model).items() if self._before.get(name) != value]
-        return not changed, f"{len(self._before)} attributes compared" + (f"; changed: {changed[:5]}" if changed else "")
+        return not changed, f"{len(self._before)} attributes compared" + (
+            f"; changed: {changed[:5]}" if changed else ""
+        )
 
     def _control_ledger(self) -> tuple[bool, str]:
         """The last part read into a new state: its ledger must say that the rest is missing."""
@@ -209,7 +227,9 @@ class _Proof:
         assert self._needle is not None  # steps() asks only then
         single = self._ask(0)
         if _CODE not in single:
-            self.note = "This model cannot answer the question about a planted fact; that witness was not counted."
+            self.note = (
+                "This model cannot answer the question about a planted fact; that witness was not counted."
+            )
             return True, f"not counted: in one pass the model says “{single.strip()[:80]}”"
         chunk = self.chunks[0] if self.model.supports_chunked_prefill else 0
         chunked = self._ask(chunk)

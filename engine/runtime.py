@@ -36,8 +36,8 @@ from engine.desk import Desk, Reader
 from engine.errors import CancelledError, NoModelError
 from engine.generation.generator import Generator, Options
 from engine.generation.prefill import PrefillPolicy
-from engine.planning.tuning import tune
 from engine.planning.steps import Steps
+from engine.planning.tuning import tune
 from engine.planning.verification import Needle, verify
 from engine.text.chat_format import ChatFormat
 from engine.text.tokenizer import Tokenizer

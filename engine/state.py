@@ -26,8 +26,8 @@ class LayerState(ABC):
 
     kind = "layer"
 
-    def __init__(self) -> None:
-        self._position = 0
+    def __init__(self, position: int = 0) -> None:
+        self._position = position
 
     @property
     def position(self) -> int:
@@ -74,10 +74,9 @@ class RecurrentState(LayerState):
     kind = "KDA"
 
     def __init__(self, window: mx.array, memory: mx.array, position: int = 0) -> None:
-        super().__init__()
+        super().__init__(position)
         self.window = window
         self.memory = memory
-        self._position = position
 
     def absorb(self, window: mx.array, memory: mx.array, tokens: int) -> None:
         """Continue by `tokens` tokens that led to these arrays."""
@@ -88,12 +87,15 @@ class RecurrentState(LayerState):
         self._position += tokens
 
     def arrays(self) -> list[mx.array]:
+        """See `LayerState`."""
         return [self.window, self.memory]
 
     def pending(self) -> list[mx.array]:
+        """See `LayerState`."""
         return [self.window, self.memory]
 
     def snapshot(self) -> "RecurrentSnapshot":
+        """See `LayerState`."""
         return RecurrentSnapshot(self._position, self.window, self.memory)
 
 
@@ -105,6 +107,7 @@ class RecurrentSnapshot(LayerSnapshot):
     memory: mx.array
 
     def thaw(self) -> RecurrentState:
+        """See `LayerSnapshot`."""
         return RecurrentState(self.window, self.memory, self.position)
 
 
@@ -159,9 +162,11 @@ class LatentState(LayerState):
 
     kind = "MLA"
 
-    def __init__(self, batch: int, width: int, dtype: mx.Dtype) -> None:
-        super().__init__()
-        self._rows = _Rows(batch, width, dtype)
+    def __init__(
+        self, batch: int, width: int, dtype: mx.Dtype, rows: _Rows | None = None, position: int = 0
+    ) -> None:
+        super().__init__(position)
+        self._rows = rows or _Rows(batch, width, dtype)
 
     def append(self, rows: mx.array) -> None:
         """Continue by the rows [B, n, r + p] of n tokens."""
@@ -178,12 +183,15 @@ class LatentState(LayerState):
         return self._rows.data[:, :length]
 
     def arrays(self) -> list[mx.array]:
+        """See `LayerState`."""
         return [self._rows.data[:, : self._position]]
 
     def pending(self) -> list[mx.array]:
+        """See `LayerState`."""
         return [self._rows.data]
 
     def snapshot(self) -> "LatentSnapshot":
+        """See `LayerState`."""
         return LatentSnapshot(self._position, self._rows)
 
 
@@ -194,9 +202,8 @@ class LatentSnapshot(LayerSnapshot):
     rows: _Rows
 
     def thaw(self) -> LatentState:
-        state = LatentState(self.rows.batch, self.rows.width, self.rows.dtype)
-        state._rows, state._position = self.rows, self.position
-        return state
+        """See `LayerSnapshot`."""
+        return LatentState(self.rows.batch, self.rows.width, self.rows.dtype, self.rows, self.position)
 
 
 @dataclass(frozen=True)

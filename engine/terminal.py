@@ -90,6 +90,7 @@ class CountingBar:
         self._line = _Line(quiet)
 
     def __call__(self, done: int, total: int, step: str) -> None:
+        """See `engine.planning.steps.Steps`."""
         if done == total:
             self._line.clear()
         else:

@@ -94,7 +94,7 @@ class Engine:
     def _emit(self, event: Event) -> None:
         try:
             self._on_event(event)
-        except Exception:  # noqa: BLE001 - a broken listener must not end an engine thread
+        except Exception:
             log.exception("the event callback raised for %s", type(event).__name__)
 
     def _finish(self, request: int, event: Event) -> None:
@@ -109,7 +109,7 @@ class Engine:
             if flag.is_set():
                 raise CancelledError("Stopped before it began.")
             event = serve(flag.is_set)
-        except Exception as error:  # noqa: BLE001 - every failure becomes the command's final event
+        except Exception as error:
             event = Failed(command.request, explain(error))
             if event.error.kind == "internal":
                 log.exception("%s failed", type(command).__name__)
@@ -136,7 +136,7 @@ class Engine:
             log.exception("MLX cannot be imported")
             reason = f"Perigee's numerical library (MLX) cannot be loaded: {error}. Install Perigee again."
 
-            def refuse(command: ModelCommand, cancelled: Cancelled) -> Event:
+            def refuse(command: ModelCommand, _cancelled: Cancelled) -> Event:
                 return Failed(command.request, ErrorInfo("backend", reason))
 
             return refuse, lambda: None

@@ -19,6 +19,10 @@ _FAMILIES = (kimi_linear,)  # importing a family registers it
 Progress = Callable[[int, int], None]
 
 
+def _silent(done: int, total: int) -> None:
+    """Nobody listens."""
+
+
 @dataclass(frozen=True)
 class LoadedModel:
     """A model and what is worth knowing about it. Sizes in bytes."""
@@ -76,7 +80,7 @@ def prepare_model(folder: Path) -> LoadedModel:
 
 def read_weights(
     prepared: LoadedModel,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = _silent,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> None:
     """Read the weights of a prepared model.

@@ -50,7 +50,7 @@ class Quantization:
         block = config.get("quantization") or config.get("quantization_config") or {}
         if not isinstance(block, Mapping):
             raise UnsupportedModelError("The quantization block of config.json is not a table.")
-        self._block: Mapping[str, Any] = block  # type: ignore[assignment]
+        self._block: Mapping[str, Any] = block
         method = self._block.get("quant_method")
         if method not in (None, "affine"):
             raise UnsupportedModelError(
@@ -82,8 +82,8 @@ class Quantization:
             return None
         block: Mapping[str, Any] = self._block
         if isinstance(override, Mapping):
-            self._check(override, f"quantization of {module}")  # type: ignore[arg-type]
-            block = {**self._block, **override}  # type: ignore[dict-item]
+            self._check(override, f"quantization of {module}")
+            block = {**self._block, **override}
         if "bits" not in block or "group_size" not in block:
             return None
         return Packing(int(block["group_size"]), int(block["bits"]))

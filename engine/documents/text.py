@@ -71,7 +71,21 @@ _LATIN_GUESSES = frozenset(
 )
 """Names that charset-normalizer gives to text in the Latin script; it can be believed about others."""
 
-_MORE_RIGHT_THAN_WRONG = 3
+_RIGHT_FOR_EACH_WRONG = 2
+_SCRIPTS = (
+    "latin-1",
+    "cp1250",
+    "cp1251",
+    "cp1253",
+    "cp1255",
+    "cp1256",
+    "cp874",
+    "gb2312",
+    "big5",
+    "euc_jp",
+    "euc_kr",
+)
+_OF_ONE_SCRIPT = 0.9
 _ASCII_LETTERS = [letter.encode() for letter in string.ascii_letters]
 _GOOD_LATIN_FIT = 0.9
 _FEW_BEYOND_ASCII = 0.3
@@ -165,7 +179,7 @@ def _is_mostly_utf8(data: bytes) -> bool:
     """Whether far more characters beyond ASCII are right in UTF-8 than wrong."""
     decoded = _decode(data, "utf-8")
     beyond = len(decoded.text) - len(decoded.text.encode("ascii", "ignore"))
-    return beyond - decoded.replaced > _MORE_RIGHT_THAN_WRONG * decoded.replaced
+    return beyond - decoded.replaced >= _RIGHT_FOR_EACH_WRONG * decoded.replaced
 
 
 def _wide_encoding(data: bytes) -> str | None:
@@ -176,9 +190,20 @@ def _wide_encoding(data: bytes) -> str | None:
             text = data.decode(encoding)
         except UnicodeDecodeError:
             continue
-        if "\0" not in text and _looks_like_text(text):
+        if "\0" not in text and _looks_like_text(text) and _is_of_one_script(text[:_SAMPLE]):
             candidates.append((sum(character < "\x80" for character in text[:_SAMPLE]), encoding))
     return max(candidates)[1] if candidates else None
+
+
+def _is_of_one_script(text: str) -> bool:
+    """Whether an older encoding, made for the texts of one region, has nearly all the characters.
+
+    Binary data read as UTF-16 gives characters from all over, or such as nobody writes.
+    """
+    return any(
+        len(text.encode(encoding, "ignore").decode(encoding)) >= _OF_ONE_SCRIPT * len(text)
+        for encoding in _SCRIPTS
+    )
 
 
 def _looks_like_text(text: str) -> bool:

@@ -5,7 +5,7 @@ from typing import Protocol
 from engine.api import ToolCall
 from engine.generation.detokenizer import StreamingDetokenizer
 from engine.generation.stopping import StopStrings
-from engine.text.reasoning import ReasoningSplitter
+from engine.text.reasoning import Channel, ReasoningSplitter
 from engine.text.tool_calls import ToolCallParser
 
 
@@ -80,7 +80,7 @@ class AnswerStream:
             else:
                 self._channels(self._splitter.feed(piece))
 
-    def _channels(self, pieces: list[tuple[str, str]]) -> None:
+    def _channels(self, pieces: list[tuple[Channel, str]]) -> None:
         for channel, text in pieces:
             if channel == "reasoning":
                 self._listener.reasoning(text)

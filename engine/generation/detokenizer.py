@@ -7,7 +7,7 @@ from typing import Protocol
 class SpelledTokens(Protocol):
     """What spells a token: `engine.text.tokenizer.Tokenizer`."""
 
-    def token_bytes(self, token_id: int) -> bytes:
+    def token_bytes(self, token_id: int, /) -> bytes:
         """The bytes of a token; none for a control token."""
         ...
 

@@ -30,6 +30,7 @@ from engine.generation.receipt import draw_up, require_closed
 from engine.generation.sampling import Sampler, check_sampling
 from engine.generation.stopping import StopStrings
 from engine.models.base import LanguageModel
+from engine.scalars import as_int
 from engine.state import SequenceState
 from engine.text.chat_format import Prompt
 
@@ -215,7 +216,7 @@ class Generator:
             if len(written) + 1 < limit:
                 following = sampler(self._model(token[:, None], state))
                 mx.async_eval(following, *(a for layer in state.layers for a in layer.pending()))
-            value = int(token.item())
+            value = as_int(token)
             last = time.perf_counter()
             first = first or last
             written.append(value)

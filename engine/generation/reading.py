@@ -15,6 +15,14 @@ Progress = Callable[[int, float], None]
 """Called with tokens done (reused ones included) and seconds since the reading began."""
 
 
+def _silent(done: int, seconds: float) -> None:
+    """Nobody listens."""
+
+
+def _nothing(position: int) -> None:
+    """Nothing is kept."""
+
+
 @dataclass(frozen=True)
 class Reading:
     """What came of a plan.
@@ -36,9 +44,9 @@ def read_prompt(
     state: SequenceState,
     plan: PrefillPlan,
     *,
-    progress: Progress = lambda done, seconds: None,
+    progress: Progress = _silent,
     cancelled: Callable[[], bool] = lambda: False,
-    after_slice: Callable[[int], None] = lambda position: None,
+    after_slice: Callable[[int], None] = _nothing,
 ) -> Reading:
     """Read ids[plan.reused:] into `state`, which must stand at plan.reused.
 

@@ -75,8 +75,8 @@ def delta_rule_blocks(
     outputs: list[mx.array] = []
     for start in range(0, tokens, segment):
         end = min(start + segment, tokens)
-        piece = (_lay_out(x[:, start:end], block) for x in (q, k, v, g, beta))
-        out, state = _run_segment(*piece, state)
+        piece = [_lay_out(x[:, start:end], block) for x in (q, k, v, g, beta)]
+        out, state = _run_segment(piece[0], piece[1], piece[2], piece[3], piece[4], state)
         outputs.append(out[:, :, : end - start].swapaxes(1, 2))
         if tokens > segment:
             mx.eval(outputs[-1], state)

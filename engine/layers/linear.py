@@ -18,7 +18,9 @@ ROW_BLOCK = 64
 class Projection(Protocol):
     """y = x W^T for x [..., in], giving [..., out]."""
 
-    def __call__(self, x: mx.array) -> mx.array: ...
+    def __call__(self, x: mx.array) -> mx.array:
+        """x [..., in] -> [..., out]."""
+        ...
 
 
 @dataclass(frozen=True)

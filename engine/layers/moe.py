@@ -8,6 +8,7 @@ import mlx.core as mx
 from engine.layers.activations import silu
 from engine.layers.linear import ROW_BLOCK, BlockedLinear, Linear
 from engine.layers.mlp import GatedMLP
+from engine.scalars import as_ints
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class DenseExperts:
         flat = chosen.reshape(-1)
         order = mx.argsort(flat)
         experts = self.gate_up.shape[0]
-        counts: list[int] = (flat[:, None] == mx.arange(experts)).sum(axis=0).tolist()  # type: ignore[assignment]
+        counts = as_ints((flat[:, None] == mx.arange(experts)).sum(axis=0))
         outputs: list[mx.array] = []
         places: list[mx.array] = []
         first = row = 0

@@ -200,6 +200,7 @@ class KimiLinear(LanguageModel):
         return self.head(last).astype(mx.float32)
 
     def describe_layers(self) -> tuple[str, ...]:
+        """See `LanguageModel`."""
         return tuple("KDA" if i in self.config.kda_layers else "MLA" for i in range(self.config.layers))
 
 

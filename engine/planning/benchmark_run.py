@@ -20,6 +20,7 @@ from engine.generation.generator import Generator, Options
 from engine.generation.prefill import PrefillPolicy
 from engine.planning.benchmark import OURS, Measurement
 from engine.planning.quiet import Quiet
+from engine.scalars import as_ints
 from engine.text.chat_format import Prompt, PromptPart
 
 _LOWEST, _HIGHEST = 16, 6000
@@ -34,14 +35,14 @@ class _Mute:
 
     stop_ids: frozenset[int] = frozenset()
 
-    def token_bytes(self, token_id: int) -> bytes:
+    def token_bytes(self, _token_id: int, /) -> bytes:
         """No bytes."""
         return b""
 
 
 def _prompt(count: int) -> list[int]:
     drawn = mx.random.randint(_LOWEST, _HIGHEST, (count,), key=mx.random.key(7))
-    return [int(x) for x in drawn.tolist()]  # type: ignore[union-attr]
+    return as_ints(drawn)
 
 
 def _perigee(folder: Path, chunk: int) -> Callable[[list[int], int], tuple[float, float]]:

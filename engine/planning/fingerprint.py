@@ -2,6 +2,8 @@
 
 import mlx.core as mx
 
+from engine.scalars import as_float
+
 
 def fingerprint(model: object) -> dict[str, object]:
     """Every attribute reachable from `model`, by path.
@@ -14,7 +16,7 @@ def fingerprint(model: object) -> dict[str, object]:
 
     def walk(value: object, path: str) -> None:
         if isinstance(value, mx.array):
-            total = float(value.astype(mx.float32).sum().item())
+            total = as_float(value.astype(mx.float32).sum())
             found[path] = (id(value), tuple(value.shape), str(value.dtype), total)
         elif isinstance(value, str | int | float | bool | bytes | type(None)):
             found[path] = value

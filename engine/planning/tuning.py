@@ -10,12 +10,13 @@ from engine.generation.prefill import PrefillPolicy
 from engine.generation.reading import read_prompt
 from engine.models.base import LanguageModel
 from engine.planning.steps import Steps, silent
+from engine.scalars import as_ints
 
 
 def random_ids(model: LanguageModel, count: int, seed: int) -> list[int]:
     """`count` token ids, uniform over the vocabulary, the same for the same seed."""
     drawn = mx.random.randint(0, model.vocab_size, (count,), key=mx.random.key(seed))
-    return [int(x) for x in drawn.tolist()]  # type: ignore[union-attr]
+    return as_ints(drawn)
 
 
 def tune(

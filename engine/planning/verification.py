@@ -23,6 +23,7 @@ from engine.planning.fingerprint import fingerprint
 from engine.planning.quiet import Quiet
 from engine.planning.steps import Steps, silent
 from engine.planning.tuning import random_ids
+from engine.scalars import as_float
 from engine.state import SequenceState
 from engine.text.chat_format import ChatFormat
 from engine.text.tokenizer import Tokenizer
@@ -261,8 +262,8 @@ def _difference(a: _Run, b: _Run) -> float:
         if x.shape != y.shape:
             return float("inf")
         x, y = x.astype(mx.float32), y.astype(mx.float32)
-        scale = float(mx.abs(x).max().item())
-        gap = float(mx.abs(x - y).max().item())
+        scale = as_float(mx.abs(x).max())
+        gap = as_float(mx.abs(x - y).max())
         if gap != gap:  # a NaN is never within tolerance
             return float("inf")
         worst = max(worst, gap / scale if scale else gap)
@@ -282,4 +283,4 @@ def _reduced_products() -> bool:
     """Whether float32 matrix products lose bits on this device (TF32 and its like)."""
     a = mx.random.normal((256, 256), key=mx.random.key(0))
     exact = mx.matmul(a, a, stream=mx.cpu)
-    return float((mx.abs(a @ a - exact).max() / mx.abs(exact).max()).item()) > 2e-5
+    return as_float(mx.abs(a @ a - exact).max() / mx.abs(exact).max()) > 2e-5

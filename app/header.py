@@ -1,10 +1,11 @@
 """The line above a conversation: its title, and the model that answers."""
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QAction, QKeySequence, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QMenu, QToolButton, QWidget
 
 from app.colours import colours, tinted
+from app.icons import icon
 from app.model import ModelStatus
 from app.widgets import ElidedLabel, IconButton
 
@@ -58,6 +59,9 @@ class Header(QFrame):
         self.model.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.model.setCursor(Qt.CursorShape.PointingHandCursor)
         self._status = ModelStatus()
+        self.model.setLayoutDirection(Qt.LayoutDirection.RightToLeft)  # the chevron stands behind the name
+        self.model.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self.model.setIconSize(QSize(12, 12))
         self._menu = QMenu(self.model)
         self.model.setMenu(self._menu)
         row.addWidget(self.toggle)
@@ -65,6 +69,11 @@ class Header(QFrame):
         row.addWidget(self.model)
         self._bar = LoadBar()
         self._bar.setParent(self)
+        self.refresh_icons()
+
+    def refresh_icons(self) -> None:
+        """Tint again after a change of appearance."""
+        self.model.setIcon(icon("chevron-down", colours().secondary, 12))
 
     def add_model_actions(self, *actions: QAction) -> None:
         """What the model's menu offers."""

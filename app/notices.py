@@ -178,7 +178,9 @@ class NoticeBar(QWidget):
         self._cards.append(card)
         self.show()
         if notice.level is Level.INFO:
-            QTimer.singleShot(INFO_SECONDS * 1000, card, lambda: self._remove(card))
+            timer = QTimer(card, singleShot=True, interval=INFO_SECONDS * 1000)
+            timer.timeout.connect(card.closed)
+            timer.start()
         QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(card, notice.message))
 
     def _withdraw(self, notice: Notice) -> None:

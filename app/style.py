@@ -99,13 +99,10 @@ QPushButton[kind="small"] {{ padding: 3px 10px; font-size: {small}px; }}
 QLineEdit, QSpinBox, QDoubleSpinBox {{ background: {card}; border: 1px solid {edge};
     border-radius: 8px; padding: 5px 8px; selection-background-color: {accent}; min-height: 20px; }}
 QLineEdit:focus, QSpinBox:focus, QDoubleSpinBox:focus {{ border-color: {accent}; }}
-QAbstractSpinBox QLineEdit {{ border: none; background: transparent; padding: 0px; min-height: 0px; }}
+QLineEdit#qt_spinbox_lineedit {{ border: none; background: transparent; padding: 0px; min-height: 0px; }}
 QFrame#choices {{ background: {hover}; border: none; border-radius: 8px; }}
 QToolButton[kind="segment"] {{ padding: 4px 12px; border-radius: 6px; }}
 QToolButton[kind="segment"]:checked {{ background: {raised}; }}
-QToolButton[kind="line"] {{ color: {secondary}; font-size: {small}px; padding: 3px 0px; }}
-QToolButton[kind="line"]:hover, QToolButton[kind="line"]:focus {{ color: {text}; background: transparent;
-    text-decoration: underline; }}
 QLineEdit[failed="true"] {{ border-color: {error}; }}
 QSpinBox::up-button, QSpinBox::down-button, QDoubleSpinBox::up-button, QDoubleSpinBox::down-button {{
     width: 0px; border: none; }}

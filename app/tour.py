@@ -17,7 +17,6 @@ from app.sample import Sample, read_sample
 from app.services import Services
 from app.theme import Appearance
 from app.window import MainWindow
-from engine.api import PrefillProgress
 
 LIMIT_SECONDS = 300
 PICTURES = ROOT / "build"
@@ -66,7 +65,8 @@ class _Tour:
         self._services = services
         self._deadline = time.monotonic() + LIMIT_SECONDS
         self._written = 0
-        self._progress: PrefillProgress | None = None
+        self._said = 0.0
+        self._read_all = False
         services.runner.turn_changed.connect(self._on_turn)
         services.runner.text_arrived.connect(self._on_text)
 
@@ -160,9 +160,14 @@ class _Tour:
         return time.monotonic() > self._deadline
 
     def _on_turn(self, turn: Turn) -> None:
-        if turn.progress is not None and turn.progress is not self._progress:
-            self._progress = turn.progress
-            _say(f"Reading: {wording.reading(turn.progress, turn.progress.seconds_left)}")
+        """Print the reading's progress, at most once a second and once at its end."""
+        progress = turn.progress
+        if progress is None or self._read_all:
+            return
+        self._read_all = progress.done >= progress.total
+        if self._read_all or time.monotonic() - self._said >= 1:
+            self._said = time.monotonic()
+            _say(f"Reading: {wording.reading(progress, progress.seconds_left)}")
 
     def _on_text(self, _turn: Turn, text: str) -> None:
         if not self._written:

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 
 from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt
-from PySide6.QtGui import QKeySequence, QPainter, QPaintEvent
+from PySide6.QtGui import QColor, QFont, QFontMetrics, QKeySequence, QPainter, QPaintEvent
 from PySide6.QtWidgets import (
+    QAbstractButton,
     QFrame,
     QLabel,
     QLayout,
@@ -154,6 +155,44 @@ class ElidedLabel(QLabel):
         shown = self.fontMetrics().elidedText(self.text(), self._mode, self.width())
         painter.drawText(self.rect(), int(self.alignment() | Qt.AlignmentFlag.AlignVCenter), shown)
         painter.end()
+
+
+class LineButton(QAbstractButton):
+    """A line of secondary text that can be pressed; it elides where it does not fit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setCursor(Qt.CursorShape.PointingHandCursor)
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.setAttribute(Qt.WidgetAttribute.WA_Hover)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+
+    def sizeHint(self) -> QSize:
+        """The whole line."""
+        metrics = QFontMetrics(self._small_font())
+        return QSize(metrics.horizontalAdvance(self.text()) + 2, metrics.height() + 8)
+
+    def minimumSizeHint(self) -> QSize:
+        """Narrower than the text: that is what eliding is for."""
+        return QSize(40, self.sizeHint().height())
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw what fits, darker and underlined when it would be pressed."""
+        near = self.underMouse() or self.hasFocus()
+        now = colours()
+        font = self._small_font()
+        font.setUnderline(near)
+        painter = QPainter(self)
+        painter.setFont(font)
+        painter.setPen(QColor(now.text if near else now.secondary))
+        shown = QFontMetrics(font).elidedText(self.text(), Qt.TextElideMode.ElideRight, self.width())
+        painter.drawText(self.rect(), int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter), shown)
+        painter.end()
+
+    def _small_font(self) -> QFont:
+        font = QFont(self.font())
+        font.setPixelSize(round(self.font().pixelSize() * 12 / 14))
+        return font
 
 
 class FlowLayout(QLayout):

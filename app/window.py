@@ -146,6 +146,7 @@ class MainWindow(QMainWindow):
         services.model.failed.connect(self._on_model_failed)
         services.preferences.changed.connect(self._on_preference)
         services.theme.changed.connect(self.sidebar.refresh_icons)
+        services.theme.changed.connect(self.header.refresh_icons)
         self._on_model()
 
     # --- commands ---

@@ -7,7 +7,7 @@ from PySide6.QtGui import (
     QGuiApplication,
     QResizeEvent,
 )
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from app import wording
 from app.chat.conversation import Turn
@@ -16,7 +16,7 @@ from app.chat.ruler import SliceBar
 from app.chat.text_view import TextView
 from app.documents.chips import Chip
 from app.notices import Details, error_tint
-from app.widgets import FlowLayout, IconButton, IconLabel, button, label
+from app.widgets import FlowLayout, IconButton, IconLabel, LineButton, button, label
 
 OWN_SHARE = 0.75
 OWN_PADDING = 14
@@ -66,13 +66,10 @@ class ReceiptFooter(QWidget):
         rows.setSpacing(5)
         row = QHBoxLayout()
         row.setSpacing(2)
-        self.line = QToolButton()
-        self.line.setProperty("kind", "line")
-        self.line.setCursor(Qt.CursorShape.PointingHandCursor)
+        self.line = LineButton()
         self.line.setToolTip(self.tr("Open the receipt"))
         self.line.clicked.connect(self.opened)
-        row.addWidget(self.line)
-        row.addStretch(1)
+        row.addWidget(self.line, 1)
         self.copy = IconButton("copy", self.tr("Copy the answer"), size=15)
         self.again = IconButton("rotate-ccw", self.tr("Ask again"), size=15)
         row.addWidget(self.copy)
@@ -96,6 +93,7 @@ class ReceiptFooter(QWidget):
         elif turn.finish_reason == "length":
             text = self.tr("cut off at its longest · {line}").format(line=text)
         self.line.setText(text)
+        self.line.updateGeometry()
         self.line.setAccessibleName(self.tr("Receipt: {line}").format(line=text))
         self.ruler.show_receipt(
             receipt.prompt_tokens, receipt.read, receipt.plan.reused, receipt.executed, receipt.closed

@@ -33,7 +33,7 @@ class ReceiptDialog(QDialog):
         self._receipt, self._stats = receipt, stats
         self.setWindowTitle(self.tr("Receipt"))
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.resize(560, 640)
+        self.resize(560, 700)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(0)
@@ -79,10 +79,11 @@ class ReceiptDialog(QDialog):
 
     def _parts(self) -> None:
         self._section(self.tr("What the prompt was made of"))
+        parts = receipt_text.parts(self._receipt)
         grid = self._grid()
-        for row, part in enumerate(self._receipt.parts):
+        for row, part in enumerate(parts):
             _pair(grid, row, receipt_text.part_label(part), wording.tokens(part.tokens))
-        total = len(self._receipt.parts)
+        total = len(parts)
         grid.addWidget(rule(), total, 0, 1, 2)
         _pair(grid, total + 1, self.tr("Prompt"), wording.tokens(self._receipt.prompt_tokens), role="strong")
 
@@ -134,6 +135,7 @@ class ReceiptDialog(QDialog):
     def _foot(self) -> QHBoxLayout:
         foot = QHBoxLayout()
         foot.setContentsMargins(28, 12, 28, 12)
+        foot.setSpacing(10)
         self._copied = label("", "good")
         copy = button(self.tr("Copy"))
         copy.clicked.connect(self.copy)

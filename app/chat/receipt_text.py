@@ -20,6 +20,13 @@ def headline(receipt: Receipt) -> str:
     )
 
 
+def parts(receipt: Receipt) -> list[ReceiptPart]:
+    """The parts in order; the control tokens between them are summed up at the end."""
+    said = [part for part in receipt.parts if part.kind != "format"]
+    control = sum(part.tokens for part in receipt.parts if part.kind == "format")
+    return [*said, ReceiptPart("format", "", control)] if control else said
+
+
 def part_label(part: ReceiptPart) -> str:
     """What a part of the prompt is called."""
     kinds = {
@@ -75,7 +82,7 @@ def as_text(receipt: Receipt, stats: GenerationStats | None) -> str:
     if receipt.problem:
         lines.append(receipt.problem)
     lines += ["", _tr("Parts")]
-    lines += [f"  {part_label(part)}: {tokens(part.tokens)}" for part in receipt.parts]
+    lines += [f"  {part_label(part)}: {tokens(part.tokens)}" for part in parts(receipt)]
     lines += ["", _tr("Plan"), f"  {receipt.plan.explanation}"]
     if receipt.plan.reused:
         lines.append(f"  {_tr('Reused from a snapshot')}: {tokens(receipt.plan.reused)}")

@@ -6,6 +6,7 @@ from typing import Any
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import (
+    QAbstractSpinBox,
     QDialog,
     QDoubleSpinBox,
     QFrame,
@@ -46,7 +47,7 @@ class SettingsPane(QDialog):
         self._model = model
         self.setWindowTitle(self.tr("Settings"))
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.resize(540, 640)
+        self.resize(540, 700)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         area = QScrollArea()
@@ -111,7 +112,7 @@ class SettingsPane(QDialog):
         self.temperature.setRange(0.0, 2.0)
         self.temperature.setSingleStep(0.1)
         self.temperature.setDecimals(2)
-        self.temperature.setFixedWidth(80)
+        _pad(self.temperature)
         self.temperature.setValue(chosen or 0.0)
         self.temperature.setEnabled(chosen is not None)
         self.recommended.toggled.connect(self._on_temperature)
@@ -146,7 +147,7 @@ class SettingsPane(QDialog):
         self.max_tokens.setRange(int(MAX_TOKENS.low or 0), int(MAX_TOKENS.high or 0))
         self.max_tokens.setSingleStep(256)
         self.max_tokens.setGroupSeparatorShown(True)
-        self.max_tokens.setFixedWidth(80)
+        _pad(self.max_tokens)
         self.max_tokens.setValue(self._preferences.get(MAX_TOKENS))
         self.max_tokens.valueChanged.connect(partial(self._store, MAX_TOKENS))
         return self._row(MAX_TOKENS, self.max_tokens, label(self.tr("tokens"), "secondary"))
@@ -166,7 +167,13 @@ class SettingsPane(QDialog):
         self.text_size.setRange(80, 160)
         self.text_size.setSingleStep(10)
         self.text_size.setSuffix(" %")
-        self.text_size.setFixedWidth(80)
+        _pad(self.text_size)
         self.text_size.setValue(self._preferences.get(TEXT_SIZE))
         self.text_size.valueChanged.connect(partial(self._store, TEXT_SIZE))
         return self._row(TEXT_SIZE, self.text_size)
+
+
+def _pad(spin: QAbstractSpinBox) -> None:
+    """The size of the other fields; a style sheet's padding does not reach into a spin box."""
+    spin.setFixedSize(88, 32)
+    spin.lineEdit().setTextMargins(7, 0, 4, 0)

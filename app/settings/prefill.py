@@ -1,6 +1,6 @@
 """The prefill chunk in the settings pane: the value, its limits, and what it comes to."""
 
-from PySide6.QtCore import QCoreApplication, QTimer
+from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
 from app import wording
@@ -24,15 +24,6 @@ EXAMPLE_TOKENS = 10_000
 PAUSE_MS = 400
 
 
-def plan_sentence(plan: PrefillPlanInfo) -> str:
-    """What would be done with a prompt of the example's length."""
-    if len(plan.slices) == 1:
-        text = QCoreApplication.translate("prefill", "A prompt of {n} tokens is read in one pass. {why}")
-    else:
-        text = QCoreApplication.translate("prefill", "A prompt of {n} tokens is read in {k} chunks. {why}")
-    return text.format(n=wording.number(plan.tokens), k=len(plan.slices), why=plan.explanation)
-
-
 class PrefillSection(QWidget):
     """Edits the prefill chunk. A value outside the range is refused, never rounded into it."""
 
@@ -50,7 +41,7 @@ class PrefillSection(QWidget):
         title = label(self.tr(PREFILL.title))
         self.field = QLineEdit(str(preferences.get(PREFILL)))
         self.field.setAccessibleName(self.tr(PREFILL.title))
-        self.field.setMaximumWidth(110)
+        self.field.setFixedSize(88, 32)
         title.setBuddy(self.field)
         row.addWidget(title)
         row.addStretch(1)
@@ -73,6 +64,8 @@ class PrefillSection(QWidget):
         rows.addSpacing(4)
         rows.addWidget(rule())
         rows.addSpacing(4)
+        self.example = label("", "secondary", wrap=True)
+        rows.addWidget(self.example)
         self.plan = label("", wrap=True, select=True)
         rows.addWidget(self.plan)
         self._pause = QTimer(self, singleShot=True, interval=PAUSE_MS)
@@ -109,18 +102,17 @@ class PrefillSection(QWidget):
             self.show_plan(event.plan, self._model.info)
         elif isinstance(event, Failed):
             self.plan.setText("")
+            self.example.setText("")
             self._show_environment(event.error.message)
 
     def show_plan(self, plan: PrefillPlanInfo, info: ModelInfo | None) -> None:
         """Show what the plan would be, for the model of `info` if one is loaded."""
-        text = plan_sentence(plan)
-        if info is not None and not info.supports_chunked_prefill:
-            why = info.single_pass_reason
-            text = text if why in text else f"{text} {why}"
-            set_property(self.plan, "role", "warning")
-        else:
-            set_property(self.plan, "role", "")
-        self.plan.setText(self.tr("{name}: {text}").format(name=info.name, text=text) if info else text)
+        example = self.tr("a prompt of {n} tokens").format(n=wording.number(plan.tokens))
+        self.example.setText(f"{info.name}, {example}" if info else example.capitalize())
+        text = plan.explanation
+        if info is not None and not info.supports_chunked_prefill and info.single_pass_reason not in text:
+            text = f"{text} {info.single_pass_reason}"
+        self.plan.setText(text)
         overridden = plan.source == "environment"
         self._show_environment(
             self.tr(

@@ -17,6 +17,8 @@ Cuts between calls at multiples of `block` change no bit of outputs or state.
 
 import mlx.core as mx
 
+from engine.kernels.pointwise import LOG2_E, exp, exp2
+
 BLOCK = 32
 """Tokens per block. A power of two that divides 64."""
 
@@ -40,7 +42,7 @@ def delta_rule_step(
         The output [B, H, Dv] float32 and the new state [B, H, Dv, Dk] float32.
     """
     k = k.astype(mx.float32)
-    faded = state * mx.exp(g)[..., None, :]
+    faded = state * exp(g)[..., None, :]
     missing = v.astype(mx.float32) - (faded @ k[..., None])[..., 0]
     new = faded + (beta[..., None] * missing)[..., None] * k[..., None, :]
     return (new @ q.astype(mx.float32)[..., None])[..., 0], new
@@ -120,10 +122,10 @@ def _state_free(
     query-key weights [.., C, C] and the decay of the whole block [.., 1, Dk].
     """
     before, after, total, inverse, within = _join_groups(q, k, g, beta)
-    grow = mx.exp(before)
+    grow = exp2(before)
     weighted = inverse * beta[..., None, :]
     look_and_read = mx.concatenate([weighted @ (k * grow), q * grow], axis=-2)
-    return weighted @ v, look_and_read, k * mx.exp(after), within, mx.exp(total)
+    return weighted @ v, look_and_read, k * exp2(after), within, exp2(total)
 
 
 def _join_groups(
@@ -131,12 +133,12 @@ def _join_groups(
 ) -> tuple[mx.array, mx.array, mx.array, mx.array, mx.array]:
     """Join groups of s tokens pairwise, s = 1, 2, 4, ..., until a group is a block.
 
-    Returns, per block: decay sums from the block start to each token (inclusive) and after each
+    Returns, per block: decay sums to base 2 from the block start to each token (inclusive) and after each
     token to the block end [.., C, Dk], of the whole block [.., 1, Dk]; the inverse of the
     unit-triangular system and the causal query-key weights [.., C, C].
     """
     lead, block, width = q.shape[:3], q.shape[3], q.shape[4]
-    before = total = g.reshape(*lead, block, 1, width)
+    before = total = (g * LOG2_E).reshape(*lead, block, 1, width)
     after = mx.zeros_like(before)
     inverse = mx.ones((*lead, block, 1, 1), dtype=mx.float32)
     within = (q * k).sum(axis=-1).reshape(*lead, block, 1, 1)
@@ -151,8 +153,8 @@ def _join_groups(
         k_l, k_r = _halves(k.reshape(*groups, width))
         _, q_r = _halves(q.reshape(*groups, width))
         _, beta_r = _halves(beta.reshape(*groups, 1))
-        fade = mx.exp(before_r)
-        left = k_l if size == 1 else k_l * mx.exp(after_l)
+        fade = exp2(before_r)
+        left = k_l if size == 1 else k_l * exp2(after_l)
         look, read = _products(k_r * fade, q_r * fade, left)
         corner = beta_r * look
         corner = -corner if size == 1 else -(inverse_r @ (corner @ inverse_l))

@@ -2,15 +2,12 @@
 
 import mlx.core as mx
 
+from engine.kernels.pointwise import sigmoid
+
 
 def silu(x: mx.array) -> mx.array:
     """x * sigmoid(x), in the dtype of x."""
-    return x * mx.sigmoid(x)
-
-
-def softplus(x: mx.array) -> mx.array:
-    """ln(1 + e^x) without overflow, in the dtype of x."""
-    return mx.logaddexp(x, 0.0)
+    return x * sigmoid(x)
 
 
 def rms_norm(x: mx.array, weight: mx.array | None, eps: float) -> mx.array:

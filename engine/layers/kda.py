@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from engine.kernels.delta_rule import delta_rule_blocks, delta_rule_step
-from engine.layers.activations import l2_norm, rms_norm, softplus
+from engine.kernels.pointwise import sigmoid, softplus
+from engine.layers.activations import l2_norm, rms_norm
 from engine.layers.conv import ShortConvolution
 from engine.layers.linear import Projection
 from engine.state import RecurrentState
@@ -51,7 +52,7 @@ class KimiDeltaAttention:
         qk, v = mx.split(qkv, (2 * self.heads,), axis=2)
         q, k = mx.split(l2_norm(qk, self.qk_scale), 2, axis=2)
         g = self._log_decay(self.forget_up(forget).reshape(q.shape))
-        beta = mx.sigmoid(beta.astype(mx.float32))
+        beta = sigmoid(beta.astype(mx.float32))
         if length == 1:
             o, memory = delta_rule_step(q[:, 0], k[:, 0], v[:, 0], g[:, 0], beta[:, 0], state.memory)
             o = o[:, None]
@@ -62,7 +63,7 @@ class KimiDeltaAttention:
             o, memory = delta_rule_blocks(q, k, v, g, beta, state.memory)
         state.absorb(window, memory, valid)
         z = self.gate_up(gate).reshape(q.shape).astype(mx.float32)
-        y = rms_norm(o, self.output_norm, self.norm_eps) * mx.sigmoid(z)
+        y = rms_norm(o, self.output_norm, self.norm_eps) * sigmoid(z)
         return self.output(y.astype(x.dtype).reshape(batch, length, total))
 
     def _log_decay(self, a: mx.array) -> mx.array:

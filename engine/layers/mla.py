@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
+from engine.kernels.pointwise import LOG2_E, exp2
 from engine.layers.activations import rms_norm
 from engine.layers.linear import ROW_BLOCK, Projection, blocked_matmul
 from engine.state import LatentState
@@ -53,7 +54,7 @@ class LatentAttention:
         start = state.position
         state.append(mx.concatenate([latent, shared], axis=-1)[:, :valid])
         q = q.reshape(batch, length, self.heads, self.nope + self.shared).swapaxes(1, 2)
-        q = q * (self.nope + self.shared) ** -0.5
+        q = q * (LOG2_E * (self.nope + self.shared) ** -0.5)
         if length == 1:
             context = self._absorbed(q, state.rows(start + 1))
         else:
@@ -65,9 +66,10 @@ class LatentAttention:
         rank = self.latent_norm.shape[0]
         folded = q[..., : self.nope] @ self.key_up.swapaxes(-1, -2)
         query = mx.concatenate([folded, q[..., self.nope :]], axis=-1)[:, :, 0]
-        scores = query @ rows.swapaxes(-1, -2)
-        weights = mx.softmax(scores, axis=-1, precise=True)
-        seen = weights @ rows[..., :rank]
+        scores = (query @ rows.swapaxes(-1, -2)).astype(mx.float32)
+        weights = exp2(scores - scores.max(axis=-1, keepdims=True))
+        seen = weights.astype(rows.dtype) @ rows[..., :rank] / weights.sum(axis=-1, keepdims=True)
+        seen = seen.astype(rows.dtype)
         return seen[:, :, None] @ self.value_up
 
     def _expanded(self, q: mx.array, rows: mx.array, start: int) -> mx.array:
@@ -94,17 +96,31 @@ class LatentAttention:
         return mx.concatenate([keys, shared], axis=-1), mx.contiguous(values)
 
     def _attend(self, q: mx.array, keys: mx.array, values: mx.array, start: int) -> mx.array:
-        """Causal attention, one tile of queries at a time."""
+        """Causal attention, one tile of queries at a time.
+
+        Every query of a tile sees all keys before the tile, so only the tile's own keys are masked.
+        Scores are float32, to base 2 (log2(e) is in the scale of q), and normalised after the
+        product with the values.
+        """
         outputs: list[mx.array] = []
         length = q.shape[2]
         for first in range(0, length, self.query_tile):
             last = min(first + self.query_tile, length)
-            seen = start + last
-            scores = q[:, :, first:last] @ keys[:, :, :seen].swapaxes(-1, -2)
-            ahead = mx.arange(seen)[None] > mx.arange(start + first, start + last)[:, None]
-            scores = mx.where(ahead, -float("inf"), scores)
-            weights = mx.softmax(scores, axis=-1, precise=True)
-            outputs.append(weights @ values[:, :, :seen])
+            tile, past, seen = q[:, :, first:last], start + first, start + last
+            ahead = mx.arange(last - first)[None] > mx.arange(last - first)[:, None]
+            own = (tile @ keys[:, :, past:seen].swapaxes(-1, -2)).astype(mx.float32)
+            own = mx.where(ahead, -float("inf"), own)
+            top = own.max(axis=-1, keepdims=True)
+            if past:
+                earlier = (tile @ keys[:, :, :past].swapaxes(-1, -2)).astype(mx.float32)
+                top = mx.maximum(top, earlier.max(axis=-1, keepdims=True))
+            own = exp2(own - top)
+            total, mixed = own.sum(axis=-1, keepdims=True), own.astype(q.dtype) @ values[:, :, past:seen]
+            if past:
+                earlier = exp2(earlier - top)
+                total = total + earlier.sum(axis=-1, keepdims=True)
+                mixed = mixed + earlier.astype(q.dtype) @ values[:, :, :past]
+            outputs.append((mixed / total).astype(q.dtype))
             mx.async_eval(outputs[-1])
         return outputs[0] if len(outputs) == 1 else mx.concatenate(outputs, axis=2)
 

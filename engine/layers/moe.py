@@ -5,6 +5,7 @@ from typing import Protocol
 
 import mlx.core as mx
 
+from engine.kernels.pointwise import sigmoid
 from engine.layers.activations import silu
 from engine.layers.linear import ROW_BLOCK, BlockedLinear, Linear
 from engine.layers.mlp import GatedMLP
@@ -29,7 +30,7 @@ class Router:
 
     def __call__(self, x: mx.array) -> tuple[mx.array, mx.array]:
         """x [N, D] -> expert numbers [N, k] int32 and weights [N, k] float32."""
-        scores = mx.sigmoid(self.gate(x.astype(mx.float32)))
+        scores = sigmoid(self.gate(x.astype(mx.float32)))
         choice = scores + self.bias
         if self.groups > 1:
             choice = self._keep_best_groups(choice)

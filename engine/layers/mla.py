@@ -96,33 +96,41 @@ class LatentAttention:
         return mx.concatenate([keys, shared], axis=-1), mx.contiguous(values)
 
     def _attend(self, q: mx.array, keys: mx.array, values: mx.array, start: int) -> mx.array:
-        """Causal attention, one tile of queries at a time.
-
-        Every query of a tile sees all keys before the tile, so only the tile's own keys are masked.
-        Scores are float32, to base 2 (log2(e) is in the scale of q), and normalised after the
-        product with the values.
-        """
+        """Causal attention, one tile of queries at a time."""
         outputs: list[mx.array] = []
         length = q.shape[2]
         for first in range(0, length, self.query_tile):
             last = min(first + self.query_tile, length)
-            tile, past, seen = q[:, :, first:last], start + first, start + last
-            ahead = mx.arange(last - first)[None] > mx.arange(last - first)[:, None]
-            own = (tile @ keys[:, :, past:seen].swapaxes(-1, -2)).astype(mx.float32)
-            own = mx.where(ahead, -float("inf"), own)
-            top = own.max(axis=-1, keepdims=True)
-            if past:
-                earlier = (tile @ keys[:, :, :past].swapaxes(-1, -2)).astype(mx.float32)
-                top = mx.maximum(top, earlier.max(axis=-1, keepdims=True))
-            own = exp2(own - top)
-            total, mixed = own.sum(axis=-1, keepdims=True), own.astype(q.dtype) @ values[:, :, past:seen]
-            if past:
-                earlier = exp2(earlier - top)
-                total = total + earlier.sum(axis=-1, keepdims=True)
-                mixed = mixed + earlier.astype(q.dtype) @ values[:, :, :past]
-            outputs.append((mixed / total).astype(q.dtype))
+            seen = start + last
+            outputs.append(_tile_attention(q[:, :, first:last], keys[:, :, :seen], values[:, :, :seen]))
             mx.async_eval(outputs[-1])
         return outputs[0] if len(outputs) == 1 else mx.concatenate(outputs, axis=2)
+
+
+def _tile_attention(tile: mx.array, keys: mx.array, values: mx.array) -> mx.array:
+    """Queries [B, H, n, d] of the last n positions over keys [B, H, S, d] and values [B, H, S, dv].
+
+    Every query sees all keys before the tile, so only the tile's own keys are masked. Scores are
+    float32, to base 2 (log2(e) is in the scale of the queries), normalised after the product with
+    the values.
+    """
+    rows = tile.shape[2]
+    past = keys.shape[2] - rows
+    ahead = mx.arange(rows)[None] > mx.arange(rows)[:, None]
+    own = (tile @ keys[:, :, past:].swapaxes(-1, -2)).astype(mx.float32)
+    parts = [(mx.where(ahead, -float("inf"), own), values[:, :, past:])]
+    if past:
+        earlier = (tile @ keys[:, :, :past].swapaxes(-1, -2)).astype(mx.float32)
+        parts.append((earlier, values[:, :, :past]))
+    top = parts[0][0].max(axis=-1, keepdims=True)
+    for scores, _ in parts[1:]:
+        top = mx.maximum(top, scores.max(axis=-1, keepdims=True))
+    total = mixed = mx.array(0.0)
+    for scores, seen in parts:
+        weights = exp2(scores - top)
+        total = total + weights.sum(axis=-1, keepdims=True)
+        mixed = mixed + weights.astype(tile.dtype) @ seen
+    return (mixed / total).astype(tile.dtype)
 
 
 def _whole_blocks(rows: int) -> int:

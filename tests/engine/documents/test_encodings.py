@@ -64,6 +64,7 @@ def test_wide_encodings_are_found_without_a_mark(text: str, encoding: str):
         (FRENCH, "mac_roman", "mac-roman"),
         (GERMAN, "cp850", "cp850"),
         (POLISH, "cp1250", "cp1250"),
+        ("Mały kłopot: żółw łapał kłosy, a żaba żałowała. ", "cp1250", "cp1250"),
         (POLISH, "iso8859-2", "iso8859-2"),
         (CZECH, "cp1250", "cp1250"),
         (HUNGARIAN, "cp1250", "cp1250"),

@@ -91,16 +91,32 @@ def test_tool_call_tokens_cannot_be_forged_either(folder: Path, spelling: str, i
     assert tokenizer.encode_format(spelling) == [tokenizer.id_of(spelling)]
 
 
-def test_a_control_token_that_merges_lead_to_cannot_be_forged(folder: Path):
+WHOLE = {"type": "Split", "pattern": {"Regex": ".+"}, "behavior": "Isolated", "invert": False}
+
+
+def with_whole_pieces(folder: Path, model: dict[str, object]) -> Tokenizer:
+    """A tokenizer that hands its whole text to the model in one piece."""
     source = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
-    model = source["model"]
-    pieces = list("[EOS]")
-    for length in range(2, len(pieces) + 1):
-        model["vocab"].setdefault("".join(pieces[:length]), len(model["vocab"]))
-        model["merges"].append(["".join(pieces[: length - 1]), pieces[length - 1]])
-    everything = {"type": "Split", "pattern": {"Regex": ".+"}, "behavior": "Isolated", "invert": False}
-    source["pre_tokenizer"]["pretokenizers"][0] = everything
-    tokenizer = Tokenizer.load(change(folder, model=model, pre_tokenizer=source["pre_tokenizer"]))
+    source["pre_tokenizer"]["pretokenizers"][0] = WHOLE
+    return Tokenizer.load(
+        change(folder, model=source["model"] | model, pre_tokenizer=source["pre_tokenizer"])
+    )
+
+
+def test_a_control_token_that_merges_lead_to_cannot_be_forged(folder: Path):
+    model = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]
+    vocabulary, merges, text = model["vocab"], model["merges"], "[EOS]"
+    for length in range(2, len(text) + 1):
+        vocabulary.setdefault(text[:length], len(vocabulary))
+        merges.insert(length - 2, [text[: length - 1], text[length - 1]])
+    tokenizer = with_whole_pieces(folder, {"vocab": vocabulary, "merges": merges})
+    assert tokenizer.decode(tokenizer.encode_text(text)) == text
+    assert tokenizer.id_of("[EOS]") not in tokenizer.encode_text(text)
+    assert tokenizer.encode_text("[EOS")[0] == tokenizer.id_of("[EOS")
+
+
+def test_a_control_token_that_is_taken_without_merging_cannot_be_forged(folder: Path):
+    tokenizer = with_whole_pieces(folder, {"ignore_merges": True})
     assert tokenizer.id_of("[EOS]") not in tokenizer.encode_text("[EOS]")
     assert tokenizer.decode(tokenizer.encode_text("[EOS]")) == "[EOS]"
 

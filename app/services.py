@@ -33,7 +33,7 @@ class Services(QObject):
         self.runner = Runner(self.bridge, self.model, self.attachments, self.preferences, self)
         self.chat = ChatController(self.runner, self.attachments, self.notices, self)
         self.meter = TokenMeter(self.bridge, self.model, self)
-        self._closed = False
+        self._ended: bool | None = None
         self.bridge.unclaimed.connect(self._on_unclaimed)
         self.apply_theme()
 
@@ -54,10 +54,9 @@ class Services(QObject):
 
     def close(self) -> bool:
         """Stop everything under way and end the engine's threads; True if they ended in time."""
-        if self._closed:
-            return True
-        self._closed = True
-        return self.bridge.close()
+        if self._ended is None:
+            self._ended = self.bridge.close()
+        return self._ended
 
     def _on_unclaimed(self, event: Event) -> None:
         """A failure that nobody waits for is shown, never swallowed."""

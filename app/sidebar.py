@@ -149,7 +149,7 @@ class Sidebar(QFrame):
             return
         title = conversation.title or self.tr("New chat")
         turn = conversation.open_turn
-        item.setText(f"{title}  ·" if turn else title)
+        item.setText(f"{title}  •" if turn else title)
         item.setToolTip(title)
         item.setData(
             self.tr("{title}, being answered").format(title=title) if turn else title,

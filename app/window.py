@@ -124,6 +124,7 @@ class MainWindow(QMainWindow):
         chat.attachments_changed.connect(self._on_attachments_changed)
         chat.runner.turn_changed.connect(self._on_turn_changed)
         chat.runner.text_arrived.connect(self._on_text)
+        chat.runner.reasoning_arrived.connect(self._on_reasoning)
         services.attachments.changed.connect(self._on_attachment)
         services.meter.changed.connect(composer.show_meter)
         composer.text_changed.connect(self._on_typed)
@@ -171,7 +172,6 @@ class MainWindow(QMainWindow):
             pane = SettingsPane(services.preferences, services.bridge, services.model, self)
             pane.save_failed.connect(services.say_unsaved)
         pane.show()
-        pane.raise_()
         pane.activateWindow()
 
     def show_receipt(self, turn: Turn) -> None:
@@ -291,6 +291,10 @@ class MainWindow(QMainWindow):
     def _on_text(self, turn: Turn, text: str) -> None:
         for page in self._pages.values():
             page.append_text(turn, text)
+
+    def _on_reasoning(self, turn: Turn, text: str) -> None:
+        for page in self._pages.values():
+            page.append_reasoning(turn, text)
 
     def _on_attachment(self, attachment: Attachment) -> None:
         self.composer.refresh_attachment(attachment)

@@ -108,7 +108,7 @@ class ChatController(QObject):
             return False
         failed = [a for a in conversation.attachments if a.state == "failed"]
         if failed:
-            self._ask_about_failed(failed)
+            self._ask_about_failed(conversation, failed)
             return False
         turn = Turn(conversation.draft, tuple(conversation.attachments))
         conversation.draft = ""
@@ -167,10 +167,11 @@ class ChatController(QObject):
             if turn in conversation.turns:
                 self.conversation_changed.emit(conversation)
 
-    def _ask_about_failed(self, failed: list[Attachment]) -> None:
+    def _ask_about_failed(self, conversation: Conversation, failed: list[Attachment]) -> None:
         names = ", ".join(f"“{a.name}”" for a in failed)
 
         def send_without() -> None:
+            self.show(conversation)  # the user may have gone to another one meanwhile
             for attachment in failed:
                 self.detach(attachment)
             self.send()

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 from app import wording
 from app.chat.conversation import Turn
 from app.chat.reading_card import ReadingCard
+from app.chat.reasoning import ReasoningFold
 from app.chat.ruler import SliceBar
 from app.chat.text_view import TextView
 from app.documents.chips import Chip
@@ -47,7 +48,14 @@ class QuestionCard(QWidget):
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Bound the card's width by the column's."""
         super().resizeEvent(event)
-        self.text.set_width_limit(round(self.width() * OWN_SHARE) - 2 * OWN_PADDING)
+        self.fit()
+
+    def fit(self) -> None:
+        """As wide as the text or the widest attachment wants, within the bound."""
+        limit = round(self.width() * OWN_SHARE) - 2 * OWN_PADDING
+        self.text.set_width_limit(limit)
+        for chip in self.chips:
+            chip.setMinimumWidth(max(0, min(chip.sizeHint().width(), limit)))
 
 
 class ReceiptFooter(QWidget):
@@ -181,6 +189,7 @@ class AnswerView(QWidget):
         self._rows.setContentsMargins(0, 0, 0, 0)
         self._rows.setSpacing(8)
         self.card: ReadingCard | None = None
+        self.reasoning: ReasoningFold | None = None
         self.text: TextView | None = None
         self.footer: ReceiptFooter | None = None
         self.outcome: Outcome | None = None
@@ -192,8 +201,17 @@ class AnswerView(QWidget):
         """Show more of the answer."""
         if self.text is None:
             self.text = TextView(self.tr("Answer"))
-            self._rows.insertWidget(0, self.text)
+            self._rows.insertWidget(0 if self.reasoning is None else 1, self.text)
+            if self.reasoning is not None:
+                self.reasoning.end()
         self.text.append_text(text)
+
+    def append_reasoning(self, text: str) -> None:
+        """Show more of what the model thinks."""
+        if self.reasoning is None:
+            self.reasoning = ReasoningFold()
+            self._rows.insertWidget(0, self.reasoning)
+        self.reasoning.append_text(text)
 
     def refresh(self) -> None:
         """Show the turn in its present state."""
@@ -208,6 +226,8 @@ class AnswerView(QWidget):
             self.card = None
         if state == "writing":
             return
+        if self.reasoning is not None:
+            self.reasoning.end()
         if state == "failed" or not self._turn.answered:
             self._show_outcome()
         if self._turn.receipt is not None and self._turn.receipt.closed:

@@ -29,11 +29,12 @@ class Runner(QObject):
 
     Signals:
         turn_changed: a `Turn` has another state or progress.
-        text_arrived: a `Turn` and the text that was appended to it.
+        text_arrived, reasoning_arrived: a `Turn` and the text that was appended to it.
     """
 
     turn_changed = Signal(object)
     text_arrived = Signal(object, str)
+    reasoning_arrived = Signal(object, str)
 
     def __init__(
         self,
@@ -134,6 +135,7 @@ class Runner(QObject):
             case ReasoningDelta(text=text):
                 turn.reasoning += text
                 self._now_writing(turn)
+                self.reasoning_arrived.emit(turn, text)
             case Finished():
                 turn.stats, turn.receipt = event.stats, event.receipt
                 turn.finish_reason = event.finish_reason

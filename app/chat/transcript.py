@@ -104,12 +104,18 @@ class Transcript(QScrollArea):
         if turn in self._views:
             self._views[turn].answer.append_text(text)
 
+    def append_reasoning(self, turn: Turn, text: str) -> None:
+        """Show more of what the model thinks."""
+        if turn in self._views:
+            self._views[turn].answer.append_reasoning(text)
+
     def refresh_attachment(self, attachment: Attachment) -> None:
         """Show an attachment of a question as it is now."""
         for view in self._views.values():
             for chip in view.question.chips:
                 if chip.attachment is attachment:
                     chip.refresh()
+                    view.question.fit()
 
     def view_of(self, turn: Turn) -> TurnView:
         """The widgets of `turn`."""

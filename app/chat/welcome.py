@@ -3,6 +3,7 @@
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
+from app.brand import Mark
 from app.resources import SAMPLE
 from app.widgets import button, label
 
@@ -33,6 +34,8 @@ class Welcome(QWidget):
         text.setMaximumWidth(520)
         for line in (title, text):
             line.setAlignment(Qt.AlignmentFlag.AlignHCenter)
+        rows.addWidget(Mark(48), 0, Qt.AlignmentFlag.AlignHCenter)
+        rows.addSpacing(12)
         rows.addWidget(title)
         centred = QHBoxLayout()
         centred.addStretch(1)

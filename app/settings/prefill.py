@@ -83,6 +83,10 @@ class PrefillSection(QWidget):
         except SettingError as error:
             self._show_problem(str(error))
             return False
+        except OSError as error:
+            self._show_problem(self.tr("This holds until Perigee is closed: {error}").format(error=error))
+            self.ask()
+            return True
         self._show_problem("")
         self.ask()
         return True

@@ -55,6 +55,9 @@ def closed_driver(qapp: QApplication, qtbot) -> Iterator[Driver]:
     yield driver
     window.close()
     services.close()
+    for thread in threading.enumerate():  # a busy machine may need longer than closing waits
+        if thread.name.startswith("perigee"):
+            thread.join(30)
     window.deleteLater()
     services.deleteLater()
     QApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)

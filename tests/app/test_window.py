@@ -1,5 +1,7 @@
 """The main job, in the real window with the real engine and the demo model."""
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -170,13 +172,52 @@ def test_a_waiting_question_can_be_stopped(bare: Driver):
 
 
 def test_closing_while_reading_ends_within_two_seconds(driver: Driver, tmp_path: Path):
-    driver.chunk(0)  # one pass: the longest step there is
-    turn = driver.ask_about_document(tmp_path, 20_000)
-    driver.wait(lambda: turn.plan is not None)
+    driver.chunk(256)
+    turn = driver.ask_about_document(tmp_path, 14_000)
+    driver.wait_reading(turn)
     started = time.monotonic()
     driver.window.close()
     assert time.monotonic() - started < 2.0
-    assert driver.services.close()
+    assert driver.services.close()  # the engine's threads have ended
+
+
+def test_the_process_ends_within_two_seconds_even_inside_one_long_pass(tmp_path: Path):
+    """A pass that cannot be interrupted must not keep a closed window's process alive."""
+    code = """
+import sys, time
+from pathlib import Path
+from PySide6.QtCore import QTimer
+from PySide6.QtWidgets import QApplication
+from app.resources import DEMO_MODEL, SAMPLE
+from app.services import Services
+from app.settings.preferences import PREFILL
+from app.window import MainWindow
+application = QApplication([])
+services = Services(application)
+window = MainWindow(services)
+window.show()
+services.preferences.set(PREFILL, 0)
+services.bridge.start()
+services.model.load(DEMO_MODEL)
+services.chat.attach(sorted(SAMPLE.glob("*.txt")))
+services.chat.set_draft("What is it about?")
+services.chat.send()
+turn = services.chat.current.turns[0]
+timer = QTimer(interval=5)
+def close():
+    if turn.plan is not None:
+        timer.stop()
+        print(time.time(), flush=True)
+        window.close()
+timer.timeout.connect(close)
+timer.start()
+application.exec()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert time.time() - float(done.stdout) < 2.0
+    assert "Traceback" not in done.stderr
 
 
 def test_closing_while_writing_ends_within_two_seconds(driver: Driver):

@@ -1,0 +1,154 @@
+"""The settings pane on the real engine."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+
+from app.settings.pane import SettingsPane
+from app.settings.preferences import MAX_TOKENS, PREFILL, TEMPERATURE, Preferences
+from app.theme import Appearance
+from engine.api import PREFILL_CHUNK, PrefillPlanInfo
+from tests.app.driving import Driver
+
+
+def open_pane(driver: Driver) -> SettingsPane:
+    driver.window.actions_by_key["settings"].trigger()
+    pane = driver.window.findChild(SettingsPane)
+    assert pane is not None
+    return pane
+
+
+def enter(driver: Driver, pane: SettingsPane, text: str) -> None:
+    field = pane.prefill.field
+    field.selectAll()
+    driver.qtbot.keyClicks(field, text)
+    driver.qtbot.keyClick(field, Qt.Key.Key_Return)
+
+
+def test_the_plan_follows_the_setting(driver: Driver):
+    pane = open_pane(driver)
+    section = pane.prefill
+    driver.wait(lambda: section.plan.text() == "5 chunks of up to 2,048 tokens.")
+    assert section.example.text() == "demo-model, a prompt of 10,000 tokens"
+    enter(driver, pane, "0")
+    driver.wait(lambda: section.plan.text() == "Single pass, because chunking is off.")
+    enter(driver, pane, "16384")
+    driver.wait(lambda: "fit in one chunk" in section.plan.text())
+    assert driver.services.preferences.get(PREFILL) == 16384
+    assert Preferences().get(PREFILL) == 16384
+    pane.close()
+
+
+@pytest.mark.parametrize("typed", ["17", "40000", "many", "-5"])
+def test_a_value_outside_is_refused_with_the_range_and_nothing_changes(bare: Driver, typed: str):
+    pane = open_pane(bare)
+    enter(bare, pane, typed)
+    section = pane.prefill
+    assert not section.problem.isHidden()
+    assert str(PREFILL_CHUNK.low) in section.problem.text()
+    assert str(PREFILL_CHUNK.high) in section.problem.text()
+    assert section.field.text() == typed  # what was typed is there to be mended
+    assert bare.services.preferences.get(PREFILL) == PREFILL.default
+    enter(bare, pane, "512")
+    assert section.problem.isHidden()
+    assert bare.services.preferences.get(PREFILL) == 512
+    pane.close()
+
+
+def test_the_setting_is_obeyed_by_the_next_question(driver: Driver, tmp_path: Path):
+    pane = open_pane(driver)
+    enter(driver, pane, "128")
+    pane.close()
+    turn = driver.ask_about_document(tmp_path)
+    driver.finish(turn)
+    assert turn.receipt is not None
+    assert turn.receipt.plan.chunk == 128
+    assert max(end - start for start, end in turn.receipt.executed) <= 128
+
+
+def test_the_environment_is_said_to_override(driver: Driver, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(PREFILL_CHUNK.environment_variable, "512")
+    pane = open_pane(driver)
+    note = pane.prefill.environment
+    driver.wait(lambda: not note.isHidden())
+    assert "PERIGEE_PREFILL_CHUNK is set to 512 and overrides this setting" in note.text()
+    assert pane.prefill.plan.text() == "20 chunks of up to 512 tokens."
+    pane.close()
+
+
+def test_an_illegal_environment_is_said(driver: Driver, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(PREFILL_CHUNK.environment_variable, "17")
+    pane = open_pane(driver)
+    note = pane.prefill.environment
+    driver.wait(lambda: not note.isHidden())
+    assert "PERIGEE_PREFILL_CHUNK" in note.text()
+    assert "between 64 and 32768" in note.text()
+    pane.close()
+
+
+def test_a_model_that_opted_out_shows_its_reason(driver: Driver):
+    pane = open_pane(driver)
+    section = pane.prefill
+    driver.wait(lambda: bool(section.plan.text()))
+    why = "its convolution cannot be continued"
+    info = driver.services.model.info
+    assert info is not None
+    info = replace(info, supports_chunked_prefill=False, single_pass_reason=why)
+    plan = PrefillPlanInfo(
+        10_000,
+        0,
+        ((0, 10_000),),
+        "single_pass_model",
+        "This model reads the prompt in one pass, so the chunk size has no effect here.",
+        2048,
+    )
+    section.show_plan(plan, info)
+    assert "one pass" in section.plan.text()
+    assert why in section.plan.text()
+    pane.close()
+
+
+def test_what_is_typed_is_stored_when_the_pane_is_closed(bare: Driver):
+    pane = open_pane(bare)
+    pane.prefill.field.selectAll()
+    bare.qtbot.keyClicks(pane.prefill.field, "640")
+    pane.close()
+    assert bare.services.preferences.get(PREFILL) == 640
+
+
+def test_answers_and_appearance_hold_at_once(bare: Driver):
+    pane = open_pane(bare)
+    assert not pane.temperature.isEnabled()
+    pane.recommended.click()
+    pane.temperature.setValue(0.7)
+    pane.max_tokens.setValue(333)
+    pane.appearance.pick(Appearance.DARK)
+    bare.wait(lambda: bare.services.theme.dark)
+    stored = Preferences()
+    assert stored.get(TEMPERATURE) == 0.7
+    assert stored.get(MAX_TOKENS) == 333
+    pane.recommended.click()
+    assert Preferences().get(TEMPERATURE) is None
+    pane.text_size.setValue(150)
+    bare.wait(lambda: bare.window.font().pixelSize() == 21)
+    pane.close()
+
+
+def test_the_longest_answer_is_obeyed_and_said(driver: Driver):
+    driver.services.preferences.set(MAX_TOKENS, 16)
+    turn = driver.ask("What can you do?")
+    driver.finish(turn)
+    if turn.finish_reason == "length":
+        footer = driver.view(turn).footer
+        assert footer is not None
+        assert footer.line.text().startswith("cut off at its longest · ")
+    assert turn.stats is not None
+    assert turn.stats.generated_tokens <= 16
+
+
+def test_there_is_one_pane(bare: Driver):
+    pane = open_pane(bare)
+    assert open_pane(bare) is pane
+    pane.close()

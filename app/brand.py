@@ -14,14 +14,14 @@ def draw_mark(painter: QPainter, size: float, now: Colours) -> None:
     painter.scale(size / 24, size / 24)
     painter.translate(12, 12)
     painter.rotate(-32)
-    painter.setPen(QPen(QColor(now.text), 1.6))
+    painter.setPen(QPen(QColor(now.text), 1.5))
     painter.setBrush(Qt.BrushStyle.NoBrush)
-    painter.drawEllipse(QPointF(0, 0), 10.2, 7.2)
+    painter.drawEllipse(QPointF(0, 0), 9.6, 7.6)
     painter.setPen(Qt.PenStyle.NoPen)
     painter.setBrush(QColor(now.text))
-    painter.drawEllipse(QPointF(4.2, 0), 2.7, 2.7)
+    painter.drawEllipse(QPointF(2.4, 0), 3.0, 3.0)
     painter.setBrush(QColor(now.accent))
-    painter.drawEllipse(QPointF(10.2, 0), 2.4, 2.4)
+    painter.drawEllipse(QPointF(9.6, 0), 2.3, 2.3)
     painter.restore()
 
 

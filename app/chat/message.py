@@ -119,11 +119,12 @@ class Outcome(QWidget):
     """What is said where there is no answer: stopped or failed, and the ways on.
 
     Signals:
-        again_asked, edit_asked: Ask again or Edit question was pressed.
+        again_asked, edit_asked, receipt_asked: what was pressed.
     """
 
     again_asked = Signal()
     edit_asked = Signal()
+    receipt_asked = Signal()
 
     def __init__(self, turn: Turn) -> None:
         super().__init__()
@@ -146,6 +147,10 @@ class Outcome(QWidget):
         edit.clicked.connect(self.edit_asked)
         ways.addWidget(again)
         ways.addWidget(edit)
+        if turn.receipt is not None and not turn.receipt.closed:
+            receipt = button(self.tr("Receipt"), "small")
+            receipt.clicked.connect(self.receipt_asked)
+            ways.addWidget(receipt)
         detail = turn.error.detail if turn.error else ""
         if detail:
             self._details = Details(detail, self.tr("Details of what went wrong"))
@@ -252,6 +257,7 @@ class AnswerView(QWidget):
         self.outcome = Outcome(self._turn)
         self.outcome.again_asked.connect(self.again_asked)
         self.outcome.edit_asked.connect(self.edit_asked)
+        self.outcome.receipt_asked.connect(self.receipt_asked)
         self._rows.addWidget(self.outcome)
         self._announce(self.outcome.sentence.text())
 

@@ -70,7 +70,6 @@ class TokenMeter(QObject):
             return
         known = self._known_history(conversation)
         if known is not None and not conversation.draft.strip():
-            self._counted = (key, 0, known)
             self._show()
             return
         texts = [conversation.draft]
@@ -115,6 +114,9 @@ class TokenMeter(QObject):
         self.changed.emit(Reading(sum(known) if len(known) == len(parts) else None, info.context_window))
 
     def _text_counts(self, conversation: Conversation) -> tuple[int | None, ...]:
+        known = self._known_history(conversation)
+        if known is not None and not conversation.draft.strip():
+            return (known,)
         if self._counted is None:
             return (None,)
         # While only the draft differs, its old count is close enough until the new one comes.

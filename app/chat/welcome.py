@@ -39,7 +39,7 @@ class Welcome(QWidget):
         rows.addWidget(title)
         centred = QHBoxLayout()
         centred.addStretch(1)
-        centred.addWidget(text, 4)
+        centred.addWidget(text, 20)
         centred.addStretch(1)
         rows.addLayout(centred)
         rows.addSpacing(16)

@@ -83,6 +83,12 @@ def test_stop_while_reading_within_one_chunk_then_ask_again(driver: Driver, tmp_
     assert outcome is not None
     assert outcome.sentence.text().startswith(f"Stopped after {turn.receipt.read:,} of ")
     assert outcome.sentence.text().endswith("nothing was answered")
+    outcome.receipt_asked.emit()
+    dialog = driver.window.findChild(ReceiptDialog)
+    assert dialog is not None
+    dialog.copy()
+    assert "Receipt not closed" in QGuiApplication.clipboard().text()
+    dialog.close()
 
     driver.chunk(2048)
     outcome.again_asked.emit()
@@ -226,6 +232,21 @@ def test_closing_while_writing_ends_within_two_seconds(driver: Driver):
     started = time.monotonic()
     assert driver.services.close()
     assert time.monotonic() - started < 2.0
+
+
+def test_the_state_of_the_model_is_shown(bare: Driver, demo_model: Path):
+    header, sidebar = bare.window.header, bare.window.sidebar
+    assert header.model.text() == "No model"
+    states: list[str] = []
+    bare.services.model.changed.connect(lambda: states.append(header.model.text()))
+    bare.load(demo_model)
+    assert states[0].startswith("Loading demo-model · 0 %")
+    assert any("100 %" in state for state in states)
+    info = bare.services.model.info
+    assert info is not None
+    assert header.model.text() == f"{info.name} · {info.quantization}"
+    assert sidebar.model_name.text() == info.name
+    assert sidebar.model_state.text() == "ready"
 
 
 def test_the_window_is_there_before_the_model(closed_driver: Driver):

@@ -34,8 +34,7 @@ class QuestionCard(QWidget):
         card = QFrame()
         card.setObjectName("own")
         rows = QVBoxLayout(card)
-        # A line's leading stands below it, so the foot is smaller than the head.
-        rows.setContentsMargins(OWN_PADDING, 10, OWN_PADDING, 6)
+        rows.setContentsMargins(OWN_PADDING, 10, OWN_PADDING, 10)
         rows.setSpacing(8)
         self.chips = [Chip(attachment, removable=False) for attachment in turn.attachments]
         for chip in self.chips:

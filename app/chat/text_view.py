@@ -98,7 +98,9 @@ class TextView(QTextEdit):
             document.setTextWidth(width)
             if width != self.width():
                 self.setFixedWidth(width)
-        height = ceil(document.size().height())
+        # Half of the last line's leading goes: it would look like a margin that is too large.
+        trailing = self.fontMetrics().lineSpacing() * (LINE_HEIGHT - 100) / 200
+        height = ceil(document.size().height() - trailing)
         if height != self._height:
             self._height = height
             self.setFixedHeight(max(height, 1))

@@ -120,6 +120,8 @@ class Attachments(QObject):
         )
 
     def _on_counted(self, attachment: Attachment, generation: int, event: Event) -> None:
+        if attachment.request != event.request:
+            return  # counted for a model that is gone; the count for the new one is on its way
         attachment.request = 0
         if isinstance(event, TokensCounted):
             attachment.tokens, attachment.generation = event.counts[0], generation

@@ -139,6 +139,7 @@ class PrefillSection(QWidget):
     def end(self) -> None:
         """Nothing that is still under way may reach this widget any more."""
         self._pause.stop()
+        self._model.changed.disconnect(self.ask)
         if self._request:
             self._bridge.forget(self._request)
             self._request = 0

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,14 +28,19 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _without_display() -> bool:
-    return sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    named = any(os.environ.get(name) for name in ("QT_QPA_PLATFORM", "DISPLAY", "WAYLAND_DISPLAY"))
+    return sys.platform == "linux" and not named
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the app; returns the exit status."""
     chosen = _arguments(arguments)
-    if chosen.tour and _without_display():
-        os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+    if _without_display():
+        if not chosen.tour:
+            sys.stderr.write("There is no display. `python -m app --tour` runs the window without one.\n")
+            return 1
+        os.environ["QT_QPA_PLATFORM"] = "offscreen"
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C in the terminal ends the process at once
     application = QApplication(sys.argv[:1])
     application.setApplicationName("Perigee")
     application.setApplicationDisplayName("Perigee")

@@ -54,7 +54,7 @@ def seconds_left(seconds: float) -> str:
     """A forecast: rounded the further away it is."""
     if seconds < 1.5:
         return _tr("about 1 s left")
-    if seconds < 60:
+    if seconds < 59.5:
         return _tr("about {n} s left").format(n=round(seconds))
     return _tr("about {m} min left").format(m=max(1, round(seconds / 60)))
 

@@ -11,8 +11,14 @@ from app.sample import read_sample
 
 
 def tour(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")}
-    command = [sys.executable, "-m", "app", "--tour", *arguments]
+    return app("--tour", *arguments)
+
+
+def app(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The app on a machine without a display."""
+    display = ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM")
+    environment = {k: v for k, v in os.environ.items() if k not in display}
+    command = [sys.executable, "-m", "app", *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=280, check=False)
 
 
@@ -31,6 +37,13 @@ def test_the_tour_does_the_main_job(root: Path):
     assert "Traceback" not in done.stderr
     for picture in pictures:
         assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there always is a display")
+def test_without_a_display_the_app_says_so():
+    done = app()
+    assert done.returncode == 1
+    assert "--tour" in done.stderr
 
 
 def test_the_tour_says_why_it_failed(tmp_path: Path):

@@ -63,6 +63,7 @@ QFrame#notice {{ background: {card}; border: 1px solid {hairline}; border-radius
 QFrame#rule {{ background: {hairline}; border: none; }}
 
 QTextEdit, QPlainTextEdit {{ background: transparent; border: none; }}
+QTextEdit[role="secondary"] {{ color: {secondary}; }}
 QPlainTextEdit#details {{ background: {hover}; border-radius: 8px; padding: 6px; }}
 QScrollArea, QScrollArea > QWidget > QWidget#page {{ background: transparent; border: none; }}
 QDialog, QMainWindow {{ background: {page}; }}

@@ -79,15 +79,9 @@ class Conversation:
         """Whether nothing was asked and nothing drafted."""
         return not self.turns and not self.draft.strip() and not self.attachments
 
-    def history(self, before: Turn | None = None) -> tuple[Message, ...]:
-        """The answered turns, up to `before`: what the next prompt begins with."""
-        result: list[Message] = []
-        for turn in self.turns:
-            if turn is before:
-                break
-            if turn.answered:
-                result.extend(turn.messages())
-        return tuple(result)
+    def history(self) -> tuple[Message, ...]:
+        """The answered turns: what the next prompt begins with."""
+        return tuple(message for turn in self.turns if turn.answered for message in turn.messages())
 
     def last_answered(self) -> Turn | None:
         """The latest turn that a next question builds on."""

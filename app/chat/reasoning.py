@@ -16,6 +16,7 @@ class ReasoningFold(QWidget):
         rows.setSpacing(4)
         self.line = LineButton()
         self.text = TextView(self.tr("What the model thought"))
+        self.text.setProperty("role", "secondary")
         self.text.hide()
         self.line.clicked.connect(self._fold)
         rows.addWidget(self.line)

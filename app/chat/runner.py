@@ -107,7 +107,7 @@ class Runner(QObject):
         turn.generation = self._model.status.generation
         command = Generate(
             turn.request,
-            (*conversation.history(before=turn), *turn.messages()),
+            (*conversation.history(), *turn.messages()),
             sampling=self._sampling(),
             max_tokens=self._preferences.get(MAX_TOKENS),
             prefill_chunk=self._preferences.get(PREFILL),

@@ -1,6 +1,7 @@
 """Smaller promises of the window, each with its own test."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QGuiApplication
 from pytestqt.qtbot import QtBot
 
+from app.bridge import Handler
 from app.chat import reading_card
 from app.chat.conversation import Turn
 from app.chat.message import AnswerView
@@ -15,13 +17,15 @@ from app.chat.reading_card import ReadingCard
 from app.chat.ruler import SliceBar
 from app.colours import LIGHT
 from app.documents.attachments import Attachment
-from app.settings.preferences import PREFILL, Preferences
+from app.settings.preferences import MAX_TOKENS, PREFILL, TEMPERATURE, Preferences
 from app.theme import Appearance
 from engine.api import (
+    Command,
     Document,
     DocumentRead,
     ErrorInfo,
     Failed,
+    Generate,
     PrefillPlanInfo,
     PrefillProgress,
     TokensCounted,
@@ -207,3 +211,25 @@ def test_the_system_is_followed_only_where_that_was_chosen(bare: Driver, qtbot: 
     with qtbot.assertNotEmitted(theme.changed):
         hints.colorSchemeChanged.emit(Qt.ColorScheme.Dark)
     assert QGuiApplication.palette().window().color() == QColor(LIGHT.page)
+
+
+def test_the_answers_settings_reach_the_engine(driver: Driver, monkeypatch: pytest.MonkeyPatch):
+    sent: list[Command] = []
+    ask = driver.services.bridge.ask
+
+    def record(command: Command, handler: Handler) -> int:
+        sent.append(command)
+        return ask(command, handler)
+
+    monkeypatch.setattr(driver.services.bridge, "ask", record)
+    info = driver.services.model.info
+    assert info is not None
+    driver.finish(driver.ask("Hello"))
+    driver.services.preferences.set(TEMPERATURE, 1.5)
+    driver.services.preferences.set(MAX_TOKENS, 32)
+    driver.finish(driver.ask("Hello again"))
+    first, second = [command for command in sent if isinstance(command, Generate)]
+    assert first.sampling == info.sampling
+    assert first.max_tokens == MAX_TOKENS.default
+    assert second.sampling == replace(info.sampling, temperature=1.5)
+    assert second.max_tokens == 32

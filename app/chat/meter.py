@@ -41,6 +41,7 @@ class TokenMeter(QObject):
         self._conversation: Conversation | None = None
         self._request = 0
         self._counted: tuple[str, int, int] | None = None  # draft and history tokens of a key
+        self._history: tuple[str, int] | None = None  # tokens of a history no receipt of this model tells
         self._timer = QTimer(self, singleShot=True, interval=DEBOUNCE_MS)
         self._timer.timeout.connect(self._count)
         model.changed.connect(self.refresh)
@@ -55,9 +56,13 @@ class TokenMeter(QObject):
         self._show()
         self._timer.start()
 
-    def _key(self, conversation: Conversation) -> str:
+    def _past(self, conversation: Conversation) -> str:
+        """Names a history as one model counts it."""
         past = ",".join(str(turn.number) for turn in conversation.turns if turn.answered)
-        return f"{self._model.status.generation}|{conversation.number}|{past}|{conversation.draft}"
+        return f"{self._model.status.generation}|{conversation.number}|{past}"
+
+    def _key(self, conversation: Conversation) -> str:
+        return f"{self._past(conversation)}|{conversation.draft}"
 
     def _count(self) -> None:
         conversation = self._conversation
@@ -78,9 +83,10 @@ class TokenMeter(QObject):
         if self._request:
             self._bridge.forget(self._request)
         self._request = next_request()
+        past = self._past(conversation)
         self._bridge.ask(
             CountTokens(self._request, tuple(texts)),
-            lambda event: self._on_counted(key, known, event),
+            lambda event: self._on_counted(past, key, known, event),
         )
 
     def _known_history(self, conversation: Conversation) -> int | None:
@@ -89,13 +95,17 @@ class TokenMeter(QObject):
         if last is None:
             return 0
         if last.generation != self._model.status.generation or last.stats is None or last.receipt is None:
-            return None
+            counted = self._history
+            return counted[1] if counted is not None and counted[0] == self._past(conversation) else None
         return last.receipt.prompt_tokens + last.stats.generated_tokens
 
-    def _on_counted(self, key: str, known: int | None, event: Event) -> None:
+    def _on_counted(self, past: str, key: str, known: int | None, event: Event) -> None:
         self._request = 0
         if isinstance(event, TokensCounted):
-            self._counted = (key, event.counts[0], sum(event.counts[1:]) if known is None else known)
+            if known is None:
+                known = sum(event.counts[1:])
+                self._history = (past, known)
+            self._counted = (key, event.counts[0], known)
             self._show()
 
     def _show(self) -> None:
@@ -120,7 +130,7 @@ class TokenMeter(QObject):
         if self._counted is None:
             return (None,)
         # While only the draft differs, its old count is close enough until the new one comes.
-        if self._counted[0].split("|")[:3] != self._key(conversation).split("|")[:3]:
+        if not self._counted[0].startswith(self._past(conversation) + "|"):
             return (None,)
         return self._counted[1:]
 

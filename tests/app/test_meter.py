@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from app.bridge import Handler
 from app.chat.meter import Reading
+from engine.api import Command, CountTokens
 from tests.app.driving import Driver
 
 
@@ -16,7 +18,11 @@ def readings(driver: Driver) -> list[Reading]:
 
 
 def test_the_meter_adds_up_draft_attachments_and_history(
-    driver: Driver, readings: list[Reading], tmp_path: Path, demo_model: Path
+    driver: Driver,
+    readings: list[Reading],
+    tmp_path: Path,
+    demo_model: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     driver.drop(driver.document(tmp_path))
     driver.wait(lambda: driver.services.chat.current.attachments[0].tokens is not None)
@@ -41,6 +47,19 @@ def test_the_meter_adds_up_draft_attachments_and_history(
     again = readings[-1].total
     assert again is not None
     assert abs(again - history) < 24
+
+    counted: list[tuple[str, ...]] = []
+    ask = driver.services.bridge.ask
+
+    def record(command: Command, handler: Handler) -> int:
+        if isinstance(command, CountTokens):
+            counted.append(command.texts)
+        return ask(command, handler)
+
+    monkeypatch.setattr(driver.services.bridge, "ask", record)
+    driver.type("and")
+    driver.wait(lambda: (readings[-1].total or 0) > again)
+    assert counted == [("and",)]  # the long document of the past is counted once, not with every key
 
 
 def test_nothing_is_shown_for_nothing(driver: Driver, readings: list[Reading]):

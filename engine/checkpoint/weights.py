@@ -12,8 +12,14 @@ from typing import Any
 import mlx.core as mx
 
 from engine.errors import CheckpointError, UnsupportedModelError
+from engine.layers.expert_matrices import (
+    DenseMatrices,
+    Matrices,
+    PackedMatrices,
+    sorted_product_is_right,
+)
 from engine.layers.linear import BlockedLinear, Linear, Projection, QuantizedLinear
-from engine.layers.moe import DenseExperts, Experts, GroupedExperts, PackedMatrices, QuantizedExperts
+from engine.layers.moe import DenseExperts, Experts, GroupedExperts
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,15 +206,21 @@ class WeightReader:
         """Stacked experts `module`.{gate,up,down}_proj, in the form this device wants."""
         names = [f"{module}.{part}_proj" for part in ("gate", "up", "down")]
         shapes = [(count, inner, hidden), (count, inner, hidden), (count, hidden, inner)]
-        if not self.numerics.blocked and self.has(f"{names[0]}.scales"):
-            packed = [self._packed(n, s) for n, s in zip(names, shapes, strict=True)]
-            matrices = [PackedMatrices(w, s, b, p.group_size, p.bits) for w, s, b, p in filter(None, packed)]
-            if len(matrices) == 3:
-                return QuantizedExperts(*matrices)
+        if not self.numerics.blocked:
+            return GroupedExperts(*(self._expert_matrices(n, s) for n, s in zip(names, shapes, strict=True)))
         gate, up, down = (self.matrix(n, *s) for n, s in zip(names, shapes, strict=True))
-        gate_up = mx.contiguous(mx.concatenate([gate, up], axis=1).swapaxes(1, 2))
-        kind = DenseExperts if self.numerics.blocked else GroupedExperts
-        return kind(gate_up, mx.contiguous(down.swapaxes(1, 2)))
+        gate_up = mx.concatenate([gate, up], axis=1).swapaxes(1, 2)
+        return DenseExperts(mx.contiguous(gate_up), mx.contiguous(down.swapaxes(1, 2)))
+
+    def _expert_matrices(self, module: str, shape: tuple[int, int, int]) -> Matrices:
+        _, out, inner = shape
+        packed = self._packed(module, shape)
+        if packed is None:
+            weight = self.take(f"{module}.weight", shape)
+            return DenseMatrices(weight, sorted_product_is_right(out, inner, weight.dtype, 0, 0))
+        weight, scales, biases, packing = packed
+        right = sorted_product_is_right(out, inner, self.numerics.dtype, packing.bits, packing.group_size)
+        return PackedMatrices(weight, scales, biases, packing.group_size, packing.bits, right)
 
     def _packed(
         self, module: str, shape: tuple[int, ...]

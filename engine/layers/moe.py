@@ -7,6 +7,7 @@ import mlx.core as mx
 
 from engine.kernels.pointwise import sigmoid
 from engine.layers.activations import silu
+from engine.layers.expert_matrices import Matrices, sort_by_expert, unsort
 from engine.layers.linear import ROW_BLOCK, BlockedLinear, Linear
 from engine.layers.mlp import GatedMLP
 from engine.scalars import as_ints
@@ -108,82 +109,18 @@ class DenseExperts:
 
 @dataclass(frozen=True)
 class GroupedExperts:
-    """Experts with dense weights, for a GPU: one grouped product over tokens sorted by expert.
+    """Experts for a GPU: grouped products over tokens sorted by expert."""
 
-    gate_up: [E, D, 2 * I]; down: [E, I, D].
-    """
-
-    gate_up: mx.array
-    down: mx.array
+    gate: Matrices
+    up: Matrices
+    down: Matrices
 
     def __call__(self, x: mx.array, chosen: mx.array) -> mx.array:
         """x [N, D], chosen [N, k] -> [N, k, D]."""
-        rows, experts, back = _sort_by_expert(x, chosen)
-        ordered = back is not None
-        both = mx.gather_mm(rows, self.gate_up, rhs_indices=experts, sorted_indices=ordered)
-        gate, up = mx.split(both, 2, axis=-1)
-        out = mx.gather_mm(silu(gate) * up, self.down, rhs_indices=experts, sorted_indices=ordered)
-        return _unsort(out, back, chosen)
-
-
-@dataclass(frozen=True)
-class PackedMatrices:
-    """Affine-quantized matrices of all experts. weight: [E, out, in * bits / 32] uint32."""
-
-    weight: mx.array
-    scales: mx.array
-    biases: mx.array
-    group_size: int
-    bits: int
-
-    def __call__(self, rows: mx.array, experts: mx.array, ordered: bool) -> mx.array:
-        """rows [.., 1, in] with expert numbers -> [.., 1, out]."""
-        return mx.gather_qmm(
-            rows,
-            self.weight,
-            self.scales,
-            self.biases,
-            rhs_indices=experts,
-            transpose=True,
-            group_size=self.group_size,
-            bits=self.bits,
-            sorted_indices=ordered,
-        )
-
-
-@dataclass(frozen=True)
-class QuantizedExperts:
-    """Experts with affine-quantized weights, for a GPU."""
-
-    gate: PackedMatrices
-    up: PackedMatrices
-    down: PackedMatrices
-
-    def __call__(self, x: mx.array, chosen: mx.array) -> mx.array:
-        """x [N, D], chosen [N, k] -> [N, k, D]."""
-        rows, experts, back = _sort_by_expert(x, chosen)
+        rows, experts, back = sort_by_expert(x, chosen)
         ordered = back is not None
         gate, up = self.gate(rows, experts, ordered), self.up(rows, experts, ordered)
-        return _unsort(self.down(silu(gate) * up, experts, ordered), back, chosen)
-
-
-_SORT_FROM = 64
-"""Pairs from which sorting by expert pays; below it the products are gathered as they come."""
-
-
-def _sort_by_expert(x: mx.array, chosen: mx.array) -> tuple[mx.array, mx.array, mx.array | None]:
-    """Rows [.., 1, D] and expert numbers for grouped products, and the way back if sorted."""
-    if chosen.size < _SORT_FROM:
-        return x[:, None, None], chosen, None
-    flat = chosen.reshape(-1)
-    order = mx.argsort(flat)
-    return x[order // chosen.shape[1]][:, None], flat[order], mx.argsort(order)
-
-
-def _unsort(out: mx.array, back: mx.array | None, chosen: mx.array) -> mx.array:
-    if back is None:
-        return out[:, :, 0]
-    return out[:, 0][back].reshape(*chosen.shape, -1)
+        return unsort(self.down(silu(gate) * up, experts, ordered), back, chosen)
 
 
 @dataclass(frozen=True)

@@ -77,8 +77,11 @@ class EngineBridge(QObject):
             self._asked[request] = (self._asked[request][0], _ignore)
             self.cancel(request)
 
-    def close(self, timeout: float = 1.5) -> bool:
-        """End the engine's threads; True if they ended within `timeout` seconds."""
+    def close(self, timeout: float = 1.0) -> bool:
+        """End the engine's threads; True if they ended within `timeout` seconds.
+
+        They are daemon threads: one that is inside a long step does not keep the process alive.
+        """
         with self._lock:
             self._closed = True
             self._events.clear()

@@ -226,7 +226,8 @@ def test_the_same_number_twice_does_not_end_the_engine(loaded: Desk):
     command = question(max_tokens=2)
     loaded.submit(command)
     loaded.submit(command)
-    assert isinstance(loaded.run(question(max_tokens=2)), Finished)
+    after = loaded.submit(question(max_tokens=2))
+    assert isinstance(loaded.wait(after, seconds=15), Finished)
 
 
 def test_commands_after_the_end_are_refused(desk: Desk):

@@ -1,0 +1,179 @@
+"""Experts: chosen as written down, and the same outputs from every way of computing them."""
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from engine.layers.expert_matrices import DenseMatrices, PackedMatrices, sorted_product_is_right
+from engine.layers.linear import Linear
+from engine.layers.moe import DenseExperts, GroupedExperts, MixtureOfExperts, Router
+from tests.support.arrays import relative_gap, same_bits
+
+HIDDEN, INNER, EXPERTS, TOP = 32, 64, 6, 2
+
+
+def normal(seed: int, *shape: int) -> mx.array:
+    return mx.random.normal(shape, key=mx.random.key(seed)) * shape[-1] ** -0.5
+
+
+def router(
+    experts: int,
+    top_k: int,
+    groups: int = 1,
+    top_groups: int = 1,
+    *,
+    renormalize: bool = True,
+    bias: mx.array | None = None,
+) -> Router:
+    gate = Linear(normal(1, experts, HIDDEN) * 8)
+    return Router(
+        gate, normal(2, experts) if bias is None else bias, top_k, renormalize, 1.5, groups, top_groups
+    )
+
+
+def routed(r: Router, x: mx.array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Chosen experts [N, k], their weights, and all scores and choices by NumPy."""
+    chosen, weights = r(x)
+    scores = 1.0 / (1.0 + np.exp(-np.array(x, np.float64) @ np.array(r.gate.weight, np.float64).T))
+    return np.array(chosen), np.array(weights, np.float64), scores
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    per_group=st.integers(2, 4),
+    groups=st.integers(1, 4),
+    top_groups=st.integers(1, 4),
+    top_k=st.integers(1, 4),
+    renormalize=st.booleans(),
+)
+def test_the_best_experts_of_the_best_groups_are_chosen_and_weighed(
+    seed: int, per_group: int, groups: int, top_groups: int, top_k: int, renormalize: bool
+):
+    assume(top_groups <= groups)
+    assume(top_k <= per_group * top_groups)
+    r = router(per_group * groups, top_k, groups, top_groups, renormalize=renormalize)
+    chosen, weights, scores = routed(r, normal(seed, 5, HIDDEN) * 4)
+    choice = scores + np.array(r.bias, np.float64)
+    for row in range(5):
+        rated = np.sort(choice[row].reshape(groups, per_group), axis=1)[:, -2:].sum(axis=1)
+        kept = np.argsort(rated)[::-1][:top_groups]
+        allowed = [e for e in range(per_group * groups) if e // per_group in kept]
+        best = sorted(allowed, key=lambda e: -choice[row, e])[:top_k]
+        assert set(chosen[row]) == set(best)
+        own = scores[row, chosen[row]]  # without the bias, whatever it made of the choice
+        total = own.sum() if renormalize and top_k > 1 else 1.0
+        assert np.allclose(weights[row], 1.5 * own / total, rtol=1e-5)
+
+
+def test_a_bias_changes_who_is_chosen_and_never_how_much_they_count():
+    x = normal(5, 20, HIDDEN) * 4
+    favoured = mx.array([10.0, 0.0, 0.0, 0.0])
+    plain, biased = router(4, 1, bias=mx.zeros(4)), router(4, 1, bias=favoured)
+    assert set(np.array(plain(x)[0]).ravel()) != {0}
+    chosen, weights, scores = routed(biased, x)
+    assert set(chosen.ravel()) == {0}
+    assert np.allclose(weights[:, 0], 1.5 * scores[:, 0], rtol=1e-5)
+
+
+def test_the_router_works_in_float32_whatever_its_input_is():
+    x = normal(6, 50, HIDDEN) * 4
+    r = router(EXPERTS, TOP)
+    _, weights = r(x.astype(mx.bfloat16))
+    assert weights.dtype == mx.float32
+    assert relative_gap(r(x.astype(mx.bfloat16).astype(mx.float32))[1], weights) < 1e-6
+
+
+# --- the forms ---
+
+
+GATE, UP, DOWN = (
+    normal(1, EXPERTS, INNER, HIDDEN),
+    normal(2, EXPERTS, INNER, HIDDEN),
+    normal(3, EXPERTS, HIDDEN, INNER),
+)
+
+
+def by_numpy(
+    x: mx.array, chosen: mx.array, gate: mx.array = GATE, up: mx.array = UP, down: mx.array = DOWN
+) -> mx.array:
+    tokens, experts = np.array(x, np.float64), np.array(chosen)
+    outputs = np.empty((*experts.shape, HIDDEN))
+    for n, row in enumerate(experts):
+        for place, expert in enumerate(row):
+            g = np.array(gate[int(expert)], np.float64) @ tokens[n]
+            u = np.array(up[int(expert)], np.float64) @ tokens[n]
+            outputs[n, place] = np.array(down[int(expert)], np.float64) @ (g / (1 + np.exp(-g)) * u)
+    return mx.array(outputs.astype(np.float32))
+
+
+def dense() -> DenseExperts:
+    gate_up = mx.concatenate([GATE, UP], axis=1).swapaxes(1, 2)
+    return DenseExperts(mx.contiguous(gate_up), mx.contiguous(DOWN.swapaxes(1, 2)))
+
+
+def grouped(sorted_ok: bool) -> GroupedExperts:
+    return GroupedExperts(*(DenseMatrices(w, sorted_ok) for w in (GATE, UP, DOWN)))
+
+
+def chosen_for(rows: int, only: int | None = None) -> mx.array:
+    drawn = mx.random.randint(0, EXPERTS, (rows, TOP), key=mx.random.key(rows)).astype(mx.int32)
+    return drawn if only is None else mx.full((rows, TOP), only, mx.int32)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 31, 32, 33, 63, 64, 65, 128, 200])
+@pytest.mark.parametrize("form", ["dense", "grouped", "grouped and sorted"])
+def test_every_form_gives_each_token_the_output_of_its_experts(rows: int, form: str):
+    experts = dense() if form == "dense" else grouped(sorted_ok=form.endswith("sorted"))
+    x = normal(rows, rows, HIDDEN) * 4
+    for chosen in (chosen_for(rows), chosen_for(rows, only=3)):
+        assert relative_gap(by_numpy(x, chosen), experts(x, chosen)) < 1e-5
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("rows", [1, 33, 100])
+@pytest.mark.parametrize("sorted_ok", [True, False])
+def test_packed_experts_give_what_their_stored_weights_give(bits: int, rows: int, sorted_ok: bool):
+    packed = [mx.quantize(w, group_size=32, bits=bits) for w in (GATE, UP, DOWN)]
+    stored = [mx.dequantize(*parts, group_size=32, bits=bits) for parts in packed]
+    experts = GroupedExperts(*(PackedMatrices(w, s, b, 32, bits, sorted_ok) for w, s, b in packed))
+    x, chosen = normal(rows, rows, HIDDEN) * 4, chosen_for(rows)
+    assert relative_gap(by_numpy(x, chosen, *stored), experts(x, chosen)) < 1e-5
+
+
+@pytest.mark.parametrize("cut", [64, 128])
+def test_a_token_s_output_does_not_depend_on_its_neighbours_by_a_single_bit(cut: int):
+    x, chosen = normal(7, 192, HIDDEN), chosen_for(192)
+    experts = dense()
+    whole = experts(x, chosen)
+    parts = mx.concatenate([experts(x[:cut], chosen[:cut]), experts(x[cut:], chosen[cut:])], axis=0)
+    assert same_bits(whole, parts)
+
+
+def test_the_probe_of_the_sorted_product_gives_the_same_verdict_each_time():
+    verdict = sorted_product_is_right(INNER, HIDDEN, mx.float32, 0, 0)
+    sorted_product_is_right.cache_clear()
+    assert sorted_product_is_right(INNER, HIDDEN, mx.float32, 0, 0) == verdict
+
+
+def test_the_probe_refuses_a_product_that_is_wrong(monkeypatch: pytest.MonkeyPatch):
+    """As on a device whose sorted product is broken."""
+    right = mx.gather_mm
+
+    def wrong(*arguments: mx.array, sorted_indices: bool = False, **options: mx.array) -> mx.array:
+        out = right(*arguments, **options)
+        return out * 1.1 if sorted_indices else out
+
+    sorted_product_is_right.cache_clear()
+    monkeypatch.setattr(mx, "gather_mm", wrong)
+    assert not sorted_product_is_right(INNER, HIDDEN, mx.float32, 0, 0)
+    sorted_product_is_right.cache_clear()
+
+
+def test_a_mixture_is_the_weighted_sum_of_its_experts():
+    x = normal(8, 70, HIDDEN)[None]
+    r = router(EXPERTS, TOP)
+    chosen, weights = r(x[0])
+    wanted = (by_numpy(x[0], chosen) * weights[..., None]).sum(axis=1)[None]
+    assert relative_gap(wanted, MixtureOfExperts(r, dense(), None)(x)) < 1e-5

@@ -105,9 +105,24 @@ class MiscountsLayer(KimiLinear):
         return logits
 
 
+class DropsAttribute(KimiLinear):
+    """Each forward pass takes something away from the model; harmless, yet a change of the model."""
+
+    family = "drops_attribute"
+
+    def __init__(self, config: KimiLinearConfig, weights: WeightReader) -> None:
+        super().__init__(config, weights)
+        self.scratch = list(range(100))
+
+    def forward(self, ids: mx.array, state: SequenceState, pulse: Pulse) -> mx.array:
+        if hasattr(self, "scratch"):
+            del self.scratch
+        return super().forward(ids, state, pulse)
+
+
 OLD_FAULTS = (RebuildsState, ZeroesArrays, KeepsStateInside, LeaksIntoNextPrompt)
 SEEN_BY_THE_LEDGER = (RebuildsState, MiscountsLayer)
-EVERY_TEST_FAMILY = (*OLD_FAULTS, MiscountsLayer, WholePromptOnly)
+EVERY_TEST_FAMILY = (*OLD_FAULTS, MiscountsLayer, DropsAttribute, WholePromptOnly)
 
 
 def _builder(kind: type[KimiLinear]) -> Callable[[Mapping[str, Any], WeightReader], LanguageModel]:

@@ -113,6 +113,33 @@ def test_the_newest_is_kept_even_if_it_alone_is_over_the_budget(model: LanguageM
     assert shelf.find([2, 3]) is not None
 
 
+def test_what_unrelated_readings_hold_is_counted_with_their_latents(model: LanguageModel):
+    """Otherwise long documents would stay in memory without end, far over the budget."""
+    shelf = SnapshotShelf()
+    mx.clear_cache()
+    before = mx.get_active_memory()
+    for seed in range(4):
+        ids = random_ids(model, 2000, seed)
+        shelf.put(ids, snapshot_after(model, ids))
+    held = mx.get_active_memory() - before
+    assert shelf.nbytes > 0.7 * held
+
+
+def test_a_latent_buffer_that_snapshots_share_is_counted_once(model: LanguageModel):
+    shelf = SnapshotShelf()
+    ids, state = random_ids(model, 2048, seed=1), model.new_state()
+    state.reserve(len(ids))
+    mx.clear_cache()
+    before = mx.get_active_memory()
+    for start in range(0, 2048, 256):
+        mx.eval(model(mx.array([ids[start : start + 256]], mx.int32), state))
+        state.evaluate()
+        shelf.put(ids[: start + 256], state.snapshot())
+    held = mx.get_active_memory() - before + sum(a.nbytes for a in state.arrays())
+    assert len(shelf) == 8
+    assert shelf.nbytes < 1.5 * held
+
+
 def test_warm_equals_cold_for_every_length_of_a_kept_prefix(model: LanguageModel):
     ids = random_ids(model, 70, seed=21)
     cold = read(model, ids)

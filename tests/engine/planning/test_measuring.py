@@ -47,6 +47,11 @@ def test_tuning_refuses_a_chunk_outside_the_range(shop: Shop):
         tune(shop.model(PLAIN), 100, (7,))
 
 
+def test_tuning_of_no_chunk_at_all_is_refused(shop: Shop):
+    with pytest.raises(SettingError):
+        tune(shop.model(PLAIN), 100, ())
+
+
 def test_tuning_can_be_stopped(shop: Shop):
     def stop(done: int, total: int, step: str) -> None:
         if done:

@@ -16,6 +16,7 @@ from engine.text.tokenizer import Tokenizer
 from tests.support.checkpoints import DEMO_MODEL, NARROW, PACKABLE, PLAIN, SPOKEN, WIDE, Recipe, Shop
 from tests.support.families import (
     OLD_FAULTS,
+    DropsAttribute,
     KeepsStateInside,
     KimiLinear,
     LeaksIntoNextPrompt,
@@ -109,6 +110,11 @@ def test_a_prompt_that_colours_the_next_is_seen_in_two_prompts_in_a_row(load_as:
     assert {"two unrelated prompts in a row", "modules unchanged"} <= failed(report)
 
 
+def test_something_taken_away_from_a_module_is_a_change_too(load_as: LoadAs):
+    report = verify(load_as(DropsAttribute).model, length=150, chunks=(64,))
+    assert failed(report) == {"modules unchanged"}
+
+
 def test_an_opted_out_family_is_proved_to_be_read_in_one_pass(load_as: LoadAs):
     report = verify(load_as(WholePromptOnly).model, length=200, chunks=(64, 100))
     assert WholePromptOnly.single_pass_reason in report.note
@@ -147,6 +153,12 @@ def test_a_length_that_proves_nothing_or_does_not_fit_is_refused(shop: Shop, len
 def test_a_chunk_outside_the_range_is_refused(shop: Shop, chunk: int):
     with pytest.raises(SettingError, match="between 64 and 32768"):
         verify(shop.model(PLAIN), length=200, chunks=(64, chunk))
+
+
+def test_a_proof_without_a_single_chunk_size_is_refused(shop: Shop):
+    """It would compare nothing and hold."""
+    with pytest.raises(SettingError):
+        verify(shop.model(PLAIN), length=200, chunks=())
 
 
 def test_it_can_be_stopped_between_steps(shop: Shop):

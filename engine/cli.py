@@ -120,7 +120,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _generate(options: argparse.Namespace) -> int:
-    from engine.checkpoint.loader import load_model
+    from engine.checkpoint.loader import prepare_model, read_weights
     from engine.documents import read_document
     from engine.generation.generator import Generator, Options
     from engine.generation.prefill import PrefillPolicy
@@ -139,9 +139,10 @@ def _generate(options: argparse.Namespace) -> int:
     messages = (Message("user", question, documents),)
     if options.system:
         messages = (Message("system", options.system), *messages)
+    loaded = prepare_model(options.model)
     tokenizer = Tokenizer.load(options.model)
     prompt = ChatFormat.load(options.model, tokenizer).prompt(messages)
-    loaded = load_model(options.model)
+    read_weights(loaded)
     defaults = default_sampling(loaded)
     sampling = Sampling(
         temperature=defaults.temperature if options.temperature is None else options.temperature,

@@ -89,9 +89,9 @@ class Runtime:
 
     def _load(self, command: LoadModel, cancelled: Cancelled) -> ModelReady:
         """Check the new folder first, so that a broken one leaves the loaded model in place."""
+        prepared = prepare_model(command.folder)
         tokenizer = Tokenizer.load(command.folder)
         chat_format = ChatFormat.load(command.folder, tokenizer)
-        prepared = prepare_model(command.folder)
         self.unload()
         throttle = _Throttle()
 

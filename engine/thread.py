@@ -63,8 +63,8 @@ class Engine:
             self._cancel(command)
             return
         with self._lock:
-            refused = self._closing
-            if not refused:
+            refused = self._refusal(command)
+            if refused is None:
                 self._open[command.request] = threading.Event()
                 if isinstance(command, Shutdown):
                     self._closing = True
@@ -74,8 +74,8 @@ class Engine:
                     self._desk_queue.put(command)
                 else:
                     self._model_queue.put(command)
-        if refused:
-            self._emit(Failed(command.request, ErrorInfo("closed", "Perigee is closing.")))
+        if refused is not None:
+            self._emit(Failed(command.request, refused))
 
     def close(self, timeout: float = 2.0) -> bool:
         """Cancel everything and end the threads; True if they ended within `timeout` seconds."""
@@ -83,6 +83,14 @@ class Engine:
         if self._model_thread.ident is not None:
             self._model_thread.join(timeout)
         return not self._model_thread.is_alive()
+
+    def _refusal(self, command: Command) -> ErrorInfo | None:
+        """Why a command cannot be queued; called under the lock."""
+        if self._closing:
+            return ErrorInfo("closed", "Perigee is closing.")
+        if command.request in self._open:
+            return ErrorInfo("request", f"Request {command.request} is still being served; use a new number.")
+        return None
 
     def _cancel(self, command: Cancel) -> None:
         with self._lock:

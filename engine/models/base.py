@@ -93,6 +93,14 @@ def register(name: str, matches: Callable[[Config], bool], build: Builder) -> No
     _FAMILIES[name] = (matches, build)
 
 
+_KNOWN: list[tuple[Callable[[Config], bool], str]] = []
+
+
+def register_known(matches: Callable[[Config], bool], description: str) -> None:
+    """Name a kind of model that is recognised but not supported, for a better message."""
+    _KNOWN.append((matches, description))
+
+
 def unregister(name: str) -> None:
     """Remove a family; for tests that add one."""
     _FAMILIES.pop(name, None)
@@ -115,6 +123,7 @@ def builder_for(config: Config) -> tuple[str, Builder]:
     kind = config.get("model_type")
     supported = ", ".join(sorted(_FAMILIES))
     what = f"has model_type “{kind}”" if kind else "does not say its model_type in config.json"
+    what = next((known for matches, known in _KNOWN if matches(config)), what)
     raise UnsupportedModelError(
         f"This model {what}, which this version of Perigee cannot run. It runs: {supported}. "
         "Choose a folder with one of these models."

@@ -16,7 +16,7 @@ from engine.layers.linear import ROW_BLOCK, Joined, Linear
 from engine.layers.mla import LatentAttention
 from engine.layers.mlp import GatedMLP
 from engine.layers.moe import MixtureOfExperts, Router
-from engine.models.base import STEPWISE_FROM, LanguageModel, Pulse, register
+from engine.models.base import STEPWISE_FROM, LanguageModel, Pulse, register, register_known
 from engine.models.kimi_linear_layout import canonical_tensors
 from engine.state import LatentState, LayerState, RecurrentState, SequenceState
 
@@ -120,10 +120,13 @@ class KimiLinearConfig:
                 f"config.json asks for {self.top_k} of {self.experts} experts a token. "
                 "Download config.json again."
             )
-        if self.experts % self.groups or not self.top_groups <= self.groups:
+        in_group = self.experts // self.groups
+        uneven = self.experts % self.groups or self.top_groups > self.groups
+        too_few = self.groups > 1 and (in_group < 2 or self.top_k > self.top_groups * in_group)
+        if uneven or too_few:
             raise CheckpointError(
-                f"config.json: {self.experts} experts cannot be chosen from {self.top_groups} of "
-                f"{self.groups} groups. Download config.json again."
+                f"config.json: {self.top_k} of {self.experts} experts cannot be chosen from "
+                f"{self.top_groups} of {self.groups} groups. Download config.json again."
             )
 
     def is_moe(self, layer: int) -> bool:
@@ -195,7 +198,8 @@ class KimiLinear(LanguageModel):
             x = block(x, layer, tokens)
             if tokens >= STEPWISE_FROM:
                 mx.eval(x, layer.pending())
-                pulse(done / len(self.blocks))
+                if done < len(self.blocks):
+                    pulse(done / len(self.blocks))
         last = rms_norm(x[:, tokens - 1], self.norm, self.config.eps)
         return self.head(last).astype(mx.float32)
 
@@ -286,11 +290,16 @@ def _build_moe(c: KimiLinearConfig, w: WeightReader, name: str) -> MixtureOfExpe
     return MixtureOfExperts(router, experts, shared)
 
 
-def _matches(config: Mapping[str, Any]) -> bool:
+def _is_kimi_k3(config: Mapping[str, Any]) -> bool:
     """Kimi K3's text part calls itself kimi_linear too; its fields tell it apart."""
-    if config.get("model_type") != "kimi_linear":
-        return False
-    return config.get("hidden_act") != "situ" and not any(config.get(f) for f in _K3_FIELDS)
+    if config.get("model_type") == "kimi_k3":
+        return True
+    fields = any(config.get(field) for field in _K3_FIELDS) or config.get("hidden_act") == "situ"
+    return config.get("model_type") == "kimi_linear" and fields
+
+
+def _matches(config: Mapping[str, Any]) -> bool:
+    return config.get("model_type") == "kimi_linear" and not _is_kimi_k3(config)
 
 
 def build(config: Mapping[str, Any], weights: WeightReader) -> KimiLinear:
@@ -300,3 +309,4 @@ def build(config: Mapping[str, Any], weights: WeightReader) -> KimiLinear:
 
 
 register("kimi_linear", _matches, build)
+register_known(_is_kimi_k3, "is Kimi K3, or its text part under the name kimi_linear")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import mlx.core as mx
 
 from engine.api import TunePoint
-from engine.errors import PromptError
+from engine.errors import PromptError, SettingError
 from engine.generation.prefill import PrefillPolicy
 from engine.generation.reading import read_prompt
 from engine.models.base import LanguageModel
@@ -31,6 +31,8 @@ def tune(
             f"A prompt of {prompt_tokens:,} tokens does not fit this model's window of "
             f"{model.context_window:,}. Choose fewer."
         )
+    if not chunks:
+        raise SettingError("Tuning needs at least one chunk size, such as 2048.")
     ids = random_ids(model, prompt_tokens, seed=0)
     wanted = tuple(chunks) if model.supports_chunked_prefill else (0,)
     points: list[TunePoint] = []

@@ -13,7 +13,7 @@ from pathlib import Path
 import mlx.core as mx
 
 from engine.api import Message, Sampling, VerificationReport, Witness
-from engine.errors import LedgerError, PerigeeError, PromptError, TokenizerError
+from engine.errors import LedgerError, PerigeeError, PromptError, SettingError, TokenizerError
 from engine.generation.generator import Generator, Options
 from engine.generation.prefill import PrefillPolicy
 from engine.generation.prefix import SnapshotShelf
@@ -91,6 +91,8 @@ def verify(
             f"Verification needs a length from 130 to below the model's window of "
             f"{model.context_window:,}, not {length}."
         )
+    if not chunks:
+        raise SettingError("Verification needs at least one chunk size, such as 64.")
     proof = _Proof(model, length, tuple(PrefillPolicy(c).configured for c in chunks), needle)
     proof.note = note
     steps = list(proof.steps())
@@ -202,7 +204,9 @@ class _Proof:
         return difference == 0.0, f"largest difference after another prompt {difference:.1e}"
 
     def _unchanged(self) -> tuple[bool, str]:
-        changed = [name for name, value in fingerprint(self.model).items() if self._before.get(name) != value]
+        after = fingerprint(self.model)
+        names = sorted(self._before.keys() | after.keys())
+        changed = [name for name in names if self._before.get(name, ...) != after.get(name, ...)]
         return not changed, f"{len(self._before)} attributes compared" + (
             f"; changed: {changed[:5]}" if changed else ""
         )
@@ -217,9 +221,11 @@ class _Proof:
     def _control_arrays(self) -> tuple[bool, str]:
         """Another beginning of the same length: the ledger is content, the arrays must not be."""
         half = len(self._ids) // 2
-        state = self._read(self._other[:half], 0).state
-        logits = self.model(mx.array([self._ids[half:]], mx.int32), state)
-        difference = _difference(self._reference(), _Run(logits, state))
+        if self.model.supports_chunked_prefill:
+            wrong = self._read(self._ids[half:], 0, self._read(self._other[:half], 0).state)
+        else:
+            wrong = self._read(self._other[:half] + self._ids[half:], 0)
+        difference = _difference(self._reference(), wrong)
         needed = CONTROL_MARGIN * self._tolerance
         return difference > needed, f"largest relative difference {difference:.1e}, needed above {needed:.0e}"
 

@@ -41,6 +41,15 @@ class WholePromptOnly(RebuildsState):
     single_pass_reason = "its forward pass begins anew with every part it is given"
 
 
+class BypassesLedger(RebuildsState):
+    """The old fault in a family that does not even let itself be counted while it reads."""
+
+    family = "bypasses_ledger"
+
+    def __call__(self, ids: mx.array, state: SequenceState, pulse: Pulse = lambda _: None) -> mx.array:
+        return self.forward(ids, state, pulse)
+
+
 class ZeroesArrays(KimiLinear):
     """The old fault where no count shows it: the recurrent arrays are emptied, the counts stay."""
 
@@ -120,7 +129,7 @@ class DropsAttribute(KimiLinear):
         return super().forward(ids, state, pulse)
 
 
-OLD_FAULTS = (RebuildsState, ZeroesArrays, KeepsStateInside, LeaksIntoNextPrompt)
+OLD_FAULTS = (RebuildsState, BypassesLedger, ZeroesArrays, KeepsStateInside, LeaksIntoNextPrompt)
 SEEN_BY_THE_LEDGER = (RebuildsState, MiscountsLayer)
 EVERY_TEST_FAMILY = (*OLD_FAULTS, MiscountsLayer, DropsAttribute, WholePromptOnly)
 

@@ -4,17 +4,19 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import mlx.core as mx
 import pytest
 
 from engine.api import Document, Message, Sampling
 from engine.checkpoint.loader import LoadedModel, load_model
-from engine.errors import LedgerError, PromptError, PromptTooLongError, SettingError
+from engine.errors import LedgerError, PromptError, PromptTooLongError, ReceiptError, SettingError
 from engine.generation.generator import Generator, Options, Outcome
 from engine.generation.prefill import PrefillPolicy
+from engine.generation.prefix import SnapshotShelf
 from engine.text.chat_format import ChatFormat, Prompt, PromptPart
 from engine.text.tokenizer import Tokenizer
 from tests.support.checkpoints import DEMO_MODEL, PLAIN, SPOKEN, Recipe, Shop, change_config
-from tests.support.families import SEEN_BY_THE_LEDGER, KimiLinear, RebuildsState, WholePromptOnly
+from tests.support.families import SEEN_BY_THE_LEDGER, BypassesLedger, KimiLinear, WholePromptOnly
 from tests.support.listening import Recorder
 from tests.support.prose import FACTS, Fact, document
 
@@ -134,6 +136,16 @@ def test_a_family_that_opted_out_gets_exactly_one_slice(load_as: LoadAs, demo_to
         assert outcome.receipt.closed
 
 
+def test_a_family_that_opted_out_takes_nothing_from_a_shelf(load_as: LoadAs, demo_tokenizer: Tokenizer):
+    model = load_as(WholePromptOnly, SPOKEN).model
+    ids, state, shelf = list(range(100, 300)), model.new_state(), SnapshotShelf()
+    model(mx.array([ids[:100]], mx.int32), state)
+    shelf.put(ids[:100], state.snapshot())
+    outcome = answer(Generator(model, demo_tokenizer, shelf), plain_prompt(ids), 64, Options(max_tokens=2))
+    assert outcome.receipt.plan.reused == 0
+    assert outcome.receipt.executed == ((0, 200),)
+
+
 def test_a_family_that_opted_out_answers_as_its_honest_twin_does(
     shop: Shop, load_as: LoadAs, demo_tokenizer: Tokenizer
 ):
@@ -156,6 +168,17 @@ def test_the_old_fault_is_refused_and_no_text_reaches_the_listener(
         assert "planned" in recorder.heard
 
 
+def test_where_the_ledger_is_bypassed_the_receipt_withholds_the_answer(
+    load_as: LoadAs, demo_tokenizer: Tokenizer, about: Callable[[Fact], Prompt]
+):
+    recorder = Recorder()
+    generator = Generator(load_as(BypassesLedger, DEMO_MODEL).model, demo_tokenizer)
+    generator._keep = lambda ids, state: None  # the shelf would refuse such a state even before
+    with pytest.raises(ReceiptError, match="8 of 8 layers disagree"):
+        answer(generator, about(GREENHOUSE), 64, recorder=recorder)
+    assert not recorder.answered
+
+
 def test_without_the_ledger_the_old_fault_would_have_given_a_fluent_wrong_answer(
     load_as: LoadAs,
     demo_tokenizer: Tokenizer,
@@ -163,9 +186,8 @@ def test_without_the_ledger_the_old_fault_would_have_given_a_fluent_wrong_answer
     monkeypatch: pytest.MonkeyPatch,
 ):
     """The test above has power: the same family does speak once nobody counts."""
-    monkeypatch.setattr(RebuildsState, "__call__", lambda self, i, s, p=lambda _: None: self.forward(i, s, p))
     monkeypatch.setattr("engine.generation.generator.require_closed", lambda receipt: None)
-    generator = Generator(load_as(RebuildsState, DEMO_MODEL).model, demo_tokenizer)
+    generator = Generator(load_as(BypassesLedger, DEMO_MODEL).model, demo_tokenizer)
     generator._keep = lambda ids, state: None
     recorder = Recorder()
     outcome = answer(generator, about(GREENHOUSE), 64, recorder=recorder)

@@ -8,6 +8,7 @@ on, and a disagreement is an error, never a warning.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import mlx.core as mx
 
@@ -15,6 +16,15 @@ from engine.errors import LedgerError
 
 GROWTH = 256
 """Rows a latent buffer grows by at least; a multiple of every query tile and row block."""
+
+
+class Store(Protocol):
+    """Something that holds memory."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        ...
 
 
 class LayerState(ABC):
@@ -61,6 +71,10 @@ class LayerSnapshot(ABC):
     @abstractmethod
     def thaw(self) -> LayerState:
         """A new layer state that stands where the snapshot was taken."""
+
+    @abstractmethod
+    def stores(self) -> "Sequence[Store]":
+        """What the snapshot keeps alive; several snapshots may share one."""
 
 
 class RecurrentState(LayerState):
@@ -110,6 +124,10 @@ class RecurrentSnapshot(LayerSnapshot):
         """See `LayerSnapshot`."""
         return RecurrentState(self.window, self.memory, self.position)
 
+    def stores(self) -> "Sequence[Store]":
+        """See `LayerSnapshot`."""
+        return (self.window, self.memory)
+
 
 class _Rows:
     """An append-only buffer [B, capacity, W] that states at several positions may share.
@@ -126,6 +144,10 @@ class _Rows:
     @property
     def capacity(self) -> int:
         return self.data.shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        return self.data.nbytes
 
     def reserve(self, rows: int) -> None:
         """Make room for `rows` rows; grows in steps so that appends do not copy each time."""
@@ -204,6 +226,10 @@ class LatentSnapshot(LayerSnapshot):
     def thaw(self) -> LatentState:
         """See `LayerSnapshot`."""
         return LatentState(self.rows.batch, self.rows.width, self.rows.dtype, self.rows, self.position)
+
+    def stores(self) -> "Sequence[Store]":
+        """See `LayerSnapshot`."""
+        return (self.rows,)
 
 
 @dataclass(frozen=True)

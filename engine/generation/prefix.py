@@ -8,9 +8,9 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.state import RecurrentSnapshot, Snapshot
+from engine.state import Snapshot
 
-BUDGET_BYTES = 1 << 30
+BUDGET_BYTES = 2 << 30
 BUDGET_COUNT = 64
 
 
@@ -18,13 +18,13 @@ BUDGET_COUNT = 64
 class _Entry:
     ids: "array[int]"
     snapshot: Snapshot
-    nbytes: int
 
 
 class SnapshotShelf:
     """Snapshots by the tokens they stand for; the least recently used go first.
 
-    The budget counts recurrent arrays; latents are shared buffers of which a snapshot is a length.
+    The budget counts every array once: snapshots along one conversation share their latent buffers.
+    The newest snapshot always stays; the sequence that made it holds the same arrays anyway.
     """
 
     def __init__(self, budget_bytes: int = BUDGET_BYTES, budget_count: int = BUDGET_COUNT) -> None:
@@ -37,8 +37,11 @@ class SnapshotShelf:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of recurrent state held."""
-        return sum(entry.nbytes for entry in self._entries)
+        """Bytes that the snapshots keep alive."""
+        held = {
+            id(store): store.nbytes for e in self._entries for s in e.snapshot.layers for store in s.stores()
+        }
+        return sum(held.values())
 
     def put(self, ids: Sequence[int], snapshot: Snapshot) -> None:
         """Keep `snapshot`, taken after exactly `ids`."""
@@ -46,9 +49,7 @@ class SnapshotShelf:
             raise ValueError(f"a snapshot at {snapshot.position} cannot stand for {len(ids)} tokens")
         key = array("i", ids)
         self._entries = [entry for entry in self._entries if entry.ids != key]
-        arrays = (s for s in snapshot.layers if isinstance(s, RecurrentSnapshot))
-        size = sum(s.window.nbytes + s.memory.nbytes for s in arrays)
-        self._entries.append(_Entry(key, snapshot, size))
+        self._entries.append(_Entry(key, snapshot))
         while len(self._entries) > 1 and (
             len(self._entries) > self._budget_count or self.nbytes > self._budget_bytes
         ):

@@ -7,7 +7,7 @@ is missing and reads with its query:
 
 `delta_rule_step` is that recurrence for one token. `delta_rule_blocks` is the same function for any
 number of tokens, computed in blocks whose only serial part is three matrix products a block. The
-derivation is in docs/architecture.md ("The delta rule in blocks"). Inside a block, neighbouring
+derivation is in docs/delta-rule.md. Inside a block, neighbouring
 groups of 1, 2, 4, ... tokens are joined; the decay between a row on the right and a column on the
 left splits at the seam into two factors in (0, 1], so no exponent is ever positive and no large
 sums are subtracted. All sums of g, all exponentials, the triangular inverse and S are float32.

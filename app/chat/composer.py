@@ -35,6 +35,7 @@ class Editor(QPlainTextEdit):
 
     def __init__(self) -> None:
         super().__init__()
+        self._fitting = False
         self.setAccessibleName(self.tr("Question"))
         self.setPlaceholderText(self.tr("Ask about a document, or just ask"))
         self.setAcceptDrops(False)  # the window takes drops, so that they land anywhere
@@ -82,14 +83,18 @@ class Editor(QPlainTextEdit):
         self._fit()
 
     def _fit(self) -> None:
+        if self._fitting:  # a scroll bar that comes or goes wraps the text anew, which may undo its cause
+            return
+        self._fitting = True
         line = self.fontMetrics().lineSpacing()
-        lines = max(1, min(MOST_LINES, int(self.document().size().height())))
+        lines = int(self.document().size().height())
         self.setVerticalScrollBarPolicy(
             Qt.ScrollBarPolicy.ScrollBarAsNeeded
-            if self.document().size().height() > MOST_LINES
+            if lines > MOST_LINES
             else Qt.ScrollBarPolicy.ScrollBarAlwaysOff
         )
-        self.setFixedHeight(lines * line + 8)
+        self.setFixedHeight(max(1, min(MOST_LINES, lines)) * line + 8)
+        self._fitting = False
 
 
 class MeterRing(QWidget):

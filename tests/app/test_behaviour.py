@@ -82,6 +82,18 @@ def test_the_field_grows_with_its_text_and_then_scrolls(bare: Driver):
     assert one < three < editor.height() < 12 * one
 
 
+def test_a_draft_survives_a_window_that_becomes_narrow_at_once(bare: Driver):
+    """The field is a few pixels wide for a moment; its scroll bar must not come and go for ever."""
+    bare.window.resize(QSize(1200, 780))
+    bare.window.composer.editor.setPlainText("And who repaired it?")
+    QApplication.processEvents()
+    for width in (420, 900, 400, 1200, 420):
+        bare.window.resize(QSize(width, 780))
+        QApplication.processEvents()
+    assert bare.draft == "And who repaired it?"
+    assert bare.window.composer.editor.height() < 60
+
+
 def test_the_sample_is_one_click(bare: Driver):
     welcome = bare.window.page.welcome
     sample = read_sample()

@@ -23,7 +23,7 @@ from tests.support.prose import FACTS, Fact, document
 
 CHUNK = 512
 DEPTHS = dict(zip((0.0, 0.25, 0.5, 0.75, 1.0), FACTS, strict=True))
-SHORT, MIDDLE, LONG = 560, 2000, 8000
+SHORT, MIDDLE, LONG = 560, 1600, 8000
 LONGEST_ANSWER = 32
 
 

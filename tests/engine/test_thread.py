@@ -336,7 +336,7 @@ def test_a_cancel_during_the_answer_ends_it_with_what_was_written(talkative: Des
 
 
 def test_a_cancel_during_reading_stops_within_one_chunk_and_shows_no_text(loaded: Desk):
-    command = question(pages=5000, prefill_chunk=64)
+    command = question(pages=1500, prefill_chunk=64)
     at: list[int] = []
 
     def stop(event: Event) -> None:
@@ -573,7 +573,7 @@ def test_closing_ends_an_answer_that_is_being_written(talkative: Desk):
 
 
 def test_closing_ends_a_reading_in_one_pass(loaded: Desk):
-    command = question(pages=5000, prefill_chunk=0)
+    command = question(pages=3000, prefill_chunk=0)
     loaded.submit(command)
     loaded.wait(command.request, PrefillProgress)
     assert loaded.engine.close(GENEROUS)

@@ -43,7 +43,7 @@ def test_it_holds_for_the_demo_model_and_names_what_was_checked(
     steps: list[tuple[int, int, str]] = []
     report = verify(
         demo.model,
-        length=517,
+        length=260,
         chunks=(64, 100),
         needle=Needle(demo_tokenizer, demo_format),
         progress=lambda done, total, step: steps.append((done, total, step)),

@@ -78,10 +78,14 @@ class Engine:
             self._emit(Failed(command.request, refused))
 
     def close(self, timeout: float = 2.0) -> bool:
-        """Cancel everything and end the threads; True if they ended within `timeout` seconds."""
+        """Cancel everything and end the threads; True if they ended within `timeout` seconds.
+
+        Commands that are still queued get their final event too, also on an engine never started.
+        """
         self.submit(Shutdown(next_request()))
-        if self._model_thread.ident is not None:
-            self._model_thread.join(timeout)
+        if self._model_thread.ident is None:
+            self.start()
+        self._model_thread.join(timeout)
         return not self._model_thread.is_alive()
 
     def _refusal(self, command: Command) -> ErrorInfo | None:

@@ -133,15 +133,17 @@ def _cut(start: int, end: int, chunk: int) -> tuple[tuple[int, int], ...]:
     """Slices of `chunk` tokens, the remainder last; boundaries on the absolute grid where they fit.
 
     A chunk of whole blocks keeps every boundary on the grid; a prefill resumed off the grid meets it
-    again at its first boundary. A remainder of one token would take
-    the one-token arithmetic path, so the slice before it gives up a block, or half of itself.
+    again at its first boundary, or at its second where the first would leave one token. A remainder of
+    one token would take the one-token arithmetic path, so the slice before it gives up a block, or half
+    of itself.
     """
     slices: list[tuple[int, int]] = []
     position = start
     while end - position > chunk:
         boundary = position + chunk
-        if chunk % BLOCK == 0 and boundary // BLOCK * BLOCK - position >= 2:
-            boundary = boundary // BLOCK * BLOCK
+        if chunk % BLOCK == 0:
+            on_grid = boundary // BLOCK * BLOCK
+            boundary = on_grid if on_grid - position >= 2 else position + chunk // 2
         slices.append((position, boundary))
         position = boundary
     slices.append((position, end))

@@ -2,7 +2,8 @@
 
 The original checkpoints name the MoE `block_sparse_moe`, keep one tensor per expert, store the
 convolutions as [P, 1, K] under `*_conv1d` and the two halves of kv_b_proj together. Older
-conversions still have kv_b_proj. Every rule looks at what is there, so mixtures load too.
+conversions still have kv_b_proj. Folders saved by transformers 5 join the three convolutions and the
+experts' gate and up. Every rule looks at what is there, so mixtures load too.
 """
 
 import re
@@ -32,6 +33,16 @@ def canonical_tensors(config: "KimiLinearConfig", weights: WeightReader) -> Weig
         elif name.endswith("_conv1d.weight"):
             weights.rename(name, name.replace("_conv1d.weight", "_conv.conv.weight"))
     for name in list(weights.names()):
+        if ".self_attn.forget_gate." in name:
+            weights.rename(name, name.replace(".forget_gate.", "."))
+        elif name.endswith(".self_attn.conv1d.weight"):
+            _split_rows(weights, name, [name.replace("conv1d", f"{p}_conv.conv") for p in "qkv"])
+        elif name.endswith(".mlp.experts.gate_up_proj"):
+            stem = name.replace(".experts.gate_up_proj", ".switch_mlp.")
+            _split_rows(weights, name, [f"{stem}gate_proj.weight", f"{stem}up_proj.weight"])
+        elif name.endswith(".mlp.experts.down_proj"):
+            weights.rename(name, name.replace(".experts.", ".switch_mlp.") + ".weight")
+    for name in list(weights.names()):
         if name.endswith("_conv.conv.weight"):
             _time_first(weights, name, config.kernel)
     _stack_experts(weights)
@@ -39,6 +50,17 @@ def canonical_tensors(config: "KimiLinearConfig", weights: WeightReader) -> Weig
         if i not in config.kda_layers:
             _split_kv_b(config, weights, f"model.layers.{i}.self_attn")
     return weights
+
+
+def _split_rows(weights: WeightReader, name: str, parts: list[str]) -> None:
+    """Cut a joined tensor into equal parts along its output axis, the last but one or, in a convolution,
+    the first. One that does not divide is left for `finish` to name."""
+    array = weights.raw(name)
+    axis = 0 if name.endswith("conv1d.weight") else -2
+    if array.ndim < 2 or array.shape[axis] % len(parts):
+        return
+    for part, piece in zip(parts, mx.split(array, len(parts), axis=axis), strict=True):
+        weights.replace(part, piece, consumes=(name,))
 
 
 def _time_first(weights: WeightReader, name: str, kernel: int) -> None:

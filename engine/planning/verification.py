@@ -94,6 +94,12 @@ def verify(
     if not chunks:
         raise SettingError("Verification needs at least one chunk size, such as 64.")
     proof = _Proof(model, length, tuple(PrefillPolicy(c).configured for c in chunks), needle)
+    longest = 2 * max(chunks) + 1
+    if longest >= model.context_window:
+        raise PromptError(
+            f"A chunk of {max(chunks):,} is verified with {longest:,} tokens, which do not fit this model's "
+            f"window of {model.context_window:,}. Choose smaller chunks."
+        )
     proof.note = note
     steps = list(proof.steps())
     witnesses: list[Witness] = []

@@ -604,3 +604,15 @@ def test_commands_may_be_submitted_from_many_threads(loaded: Desk):
     for request in requests:
         assert not isinstance(loaded.wait(request), Failed)
     assert all(len(loaded.finals(request)) == 1 for request in requests)
+
+
+def test_an_engine_that_never_started_still_answers_every_command():
+    events: list[Event] = []
+    engine = Engine(events.append)
+    commands = [question(), CountTokens(next_request(), ("a",))]
+    for command in commands:
+        engine.submit(command)
+    assert engine.close(GENEROUS)
+    for command in commands:
+        assert [type(e) for e in events if e.request == command.request] == [Failed]
+    assert isinstance(events[-1], ShutDown)

@@ -31,8 +31,8 @@ class Recipe:
     """A checkpoint to be. Layer numbers are 0-based; `mla` names the layers that are not KDA.
 
     Attributes:
-        layout: "converted" (stacked experts, split kv_b_proj), "original" (as first published) or
-            "older" (converted, but kv_b_proj still whole).
+        layout: "converted" (stacked experts, split kv_b_proj), "original" (as first published),
+            "older" (converted, but kv_b_proj still whole) or "joined" (as transformers 5 saves it).
         shards: number of weight files; `index` adds model.safetensors.index.json.
         bits, group: affine quantization of every matrix whose rows are whole groups; 0 bits is dense.
         gate_bits: the quantization of the router that the config declares path by path.
@@ -67,7 +67,7 @@ class Recipe:
     scaling: float = 1.5
     tied: bool = False
     window: int = 4096
-    layout: Literal["converted", "original", "older"] = "converted"
+    layout: Literal["converted", "original", "older", "joined"] = "converted"
     shards: int = 1
     index: bool = False
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -311,6 +311,27 @@ def _as_published(tensors: Tensors) -> Tensors:
     return found
 
 
+def _as_saved_by_transformers(tensors: Tensors) -> Tensors:
+    """Convolutions of q, k and v in one tensor [3P, 1, K], gate and up of all experts in one."""
+    found: Tensors = {}
+    for name, array in _whole_kv_b(tensors).items():
+        module, _, part = name.rpartition(".self_attn.")
+        if part in ("f_a_proj.weight", "f_b_proj.weight", "dt_bias", "A_log"):
+            found[f"{module}.self_attn.forget_gate.{part}"] = array
+        elif part == "q_conv.conv.weight":
+            three = [tensors[f"{module}.self_attn.{p}_conv.conv.weight"] for p in "qkv"]
+            found[f"{module}.self_attn.conv1d.weight"] = mx.concatenate(three).swapaxes(1, 2)
+        elif name.endswith(".switch_mlp.gate_proj.weight"):
+            stem = name.removesuffix(".switch_mlp.gate_proj.weight")
+            both = [array, tensors[f"{stem}.switch_mlp.up_proj.weight"]]
+            found[f"{stem}.experts.gate_up_proj"] = mx.concatenate(both, axis=1)
+        elif name.endswith(".switch_mlp.down_proj.weight"):
+            found[name.replace(".switch_mlp.", ".experts.").removesuffix(".weight")] = array
+        elif not name.endswith((".switch_mlp.up_proj.weight", "_conv.conv.weight")):
+            found[name.replace(".mlp.e_score", ".mlp.gate.e_score")] = array
+    return found
+
+
 _KEPT_FLOAT32 = ("A_log", "dt_bias", "e_score_correction_bias")
 _NEVER_PACKED = ("norm.weight", "layernorm.weight", "conv.weight", "conv1d.weight")
 
@@ -344,6 +365,8 @@ def stored_tensors(recipe: Recipe) -> Tensors:
     tensors = tensors_of(recipe)
     if recipe.layout == "original":
         tensors = _as_published(tensors)
+    elif recipe.layout == "joined":
+        tensors = _as_saved_by_transformers(tensors)
     elif recipe.layout == "older":
         tensors = _whole_kv_b(tensors)
     tensors = _cast(tensors, recipe.dtype)

@@ -49,7 +49,7 @@ def test_the_random_checkpoints_forget_at_every_speed():
 
 
 @pytest.mark.parametrize("recipe", SHAPES, ids=lambda recipe: recipe.name)
-@pytest.mark.parametrize("layout", ["original", "older"])
+@pytest.mark.parametrize("layout", ["original", "older", "joined"])
 def test_layouts_load_to_the_same_bits(shop: Shop, recipe: Recipe, layout: str):
     other = shop.model(recipe.but(f"{recipe.name}, {layout}", layout=layout))
     assert same_bits(logits(shop.model(recipe)), logits(other))

@@ -206,3 +206,9 @@ def test_a_bad_value_in_the_environment_is_refused_naming_the_variable_and_the_r
 def test_without_the_variable_the_setting_is_in_force():
     policy = PrefillPolicy.from_setting(512, {})
     assert (policy.configured, policy.source) == (512, "setting")
+
+
+def test_a_prefill_resumed_one_token_before_the_grid_meets_it_at_its_second_boundary():
+    plan = PrefillPolicy(64).plan(400, 63)
+    assert all(end % 64 == 0 for _, end in plan.slices[1:-1])
+    assert all(2 <= end - start <= 64 for start, end in plan.slices)

@@ -12,6 +12,8 @@ from PySide6.QtWidgets import QApplication
 
 from app.brand import window_icon
 from app.crash import CrashReporter
+from app.opening import FileOpener
+from app.placement import Placement
 from app.resources import DEMO_MODEL
 from app.services import Services
 from app.tour import run_tour
@@ -24,6 +26,8 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--tour", action="store_true", help="run the main job by script and print what happens"
     )
+    parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="where the tour saves its pictures")
+    parser.add_argument("files", type=Path, nargs="*", help="documents to attach")
     return parser.parse_args(arguments)
 
 
@@ -45,12 +49,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     application.setApplicationName("Perigee")
     application.setApplicationDisplayName("Perigee")
     application.setWindowIcon(window_icon())
+    opener = FileOpener(application)
     services = Services(application)
     CrashReporter(services.notices, services).install()
     window = MainWindow(services)
-    window.show()
     if chosen.tour:
-        return run_tour(window, services, chosen.model)
+        window.show()
+        return run_tour(window, services, chosen.model, chosen.pictures)
+    Placement(window, services)
+    window.show()
+    opener.deliver_to(window.open_files)
+    opener.open([path.absolute() for path in chosen.files])
 
     def begin() -> None:
         services.bridge.start()

@@ -7,6 +7,12 @@ from PySide6.QtCore import QCoreApplication, Qt
 from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtWidgets import QWidget
 
+from app.translation import QT_TRANSLATE_NOOP
+
+FILE = QT_TRANSLATE_NOOP("actions", "File")
+CHAT = QT_TRANSLATE_NOOP("actions", "Chat")
+VIEW = QT_TRANSLATE_NOOP("actions", "View")
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -15,40 +21,42 @@ class Command:
     key: str
     text: str
     shortcuts: tuple[str, ...] = ()
-    menu: str = "File"
+    menu: str = FILE
     role: QAction.MenuRole = QAction.MenuRole.NoRole
 
 
-def _mark(text: str) -> str:
-    """Marks `text` for translation, which happens where the action is made."""
-    return text
-
-
 COMMANDS = (
-    Command("new", _mark("New chat"), ("Ctrl+N",)),
-    Command("attach", _mark("Attach files…"), ("Ctrl+O",)),
-    Command("open_model", _mark("Open model folder…"), ("Ctrl+Shift+O",)),
-    Command("demo_model", _mark("Load the demo model")),
-    Command("stop", _mark("Stop"), ("Esc", "Ctrl+."), "Chat"),
-    Command("write", _mark("Go to the question"), ("Ctrl+L",), "Chat"),
-    Command("copy_answer", _mark("Copy last answer"), ("Ctrl+Shift+C",), "Chat"),
-    Command("receipt", _mark("Show last receipt"), ("Ctrl+Shift+R",), "Chat"),
-    Command("sidebar", _mark("Show or hide the sidebar"), ("Ctrl+Shift+S",), "View"),
+    Command("new", QT_TRANSLATE_NOOP("actions", "New chat"), ("Ctrl+N",)),
+    Command("attach", QT_TRANSLATE_NOOP("actions", "Attach files…"), ("Ctrl+O",)),
+    Command("open_model", QT_TRANSLATE_NOOP("actions", "Open model folder…"), ("Ctrl+Shift+O",)),
+    Command("demo_model", QT_TRANSLATE_NOOP("actions", "Load the demo model")),
+    Command("stop", QT_TRANSLATE_NOOP("actions", "Stop"), ("Esc", "Ctrl+."), CHAT),
+    Command("write", QT_TRANSLATE_NOOP("actions", "Go to the question"), ("Ctrl+L",), CHAT),
+    Command("copy_answer", QT_TRANSLATE_NOOP("actions", "Copy last answer"), ("Ctrl+Shift+C",), CHAT),
+    Command("receipt", QT_TRANSLATE_NOOP("actions", "Show last receipt"), ("Ctrl+Shift+R",), CHAT),
+    Command("sidebar", QT_TRANSLATE_NOOP("actions", "Show or hide the sidebar"), ("Ctrl+Shift+S",), VIEW),
     Command(
         "settings",
-        _mark("Settings…"),
+        QT_TRANSLATE_NOOP("actions", "Settings…"),
         ("Ctrl+,",),
         role=QAction.MenuRole.PreferencesRole,
     ),
-    Command("quit", _mark("Quit Perigee"), ("Ctrl+Q",), role=QAction.MenuRole.QuitRole),
+    Command(
+        "quit", QT_TRANSLATE_NOOP("actions", "Quit Perigee"), ("Ctrl+Q",), role=QAction.MenuRole.QuitRole
+    ),
 )
+
+
+def translated(text: str) -> str:
+    """A text of this table in the user's language."""
+    return QCoreApplication.translate("actions", text)
 
 
 def make_actions(owner: QWidget, handlers: Mapping[str, Callable[[], object]]) -> dict[str, QAction]:
     """Actions of the whole table, by key, with their shortcuts live in `owner`'s window."""
     actions: dict[str, QAction] = {}
     for command in COMMANDS:
-        action = QAction(QCoreApplication.translate("actions", command.text), owner)
+        action = QAction(translated(command.text), owner)
         action.setShortcuts([QKeySequence(keys) for keys in command.shortcuts])
         action.setShortcutContext(Qt.ShortcutContext.WindowShortcut)
         action.setMenuRole(command.role)

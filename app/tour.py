@@ -20,15 +20,16 @@ from app.window import MainWindow
 
 LIMIT_SECONDS = 300
 PICTURES = ROOT / "build"
+PICTURE_SIZE = (1200, 780)
 
 
 class TourFailedError(Exception):
     """The tour cannot go on; the message says why."""
 
 
-def run_tour(window: MainWindow, services: Services, model: Path) -> int:
+def run_tour(window: MainWindow, services: Services, model: Path, pictures: Path | None = None) -> int:
     """Run the tour; 0 if everything went as it should, else 1 with a message on the standard error."""
-    tour = _Tour(window, services)
+    tour = _Tour(window, services, pictures or PICTURES)
     try:
         tour.run(model)
     except TourFailedError as failure:
@@ -60,8 +61,9 @@ def drop_files(target: QWidget, paths: list[Path]) -> bool:
 
 
 class _Tour:
-    def __init__(self, window: MainWindow, services: Services) -> None:
+    def __init__(self, window: MainWindow, services: Services, pictures: Path) -> None:
         self._window = window
+        self._pictures = pictures
         self._services = services
         self._deadline = time.monotonic() + LIMIT_SECONDS
         self._written = 0
@@ -139,10 +141,11 @@ class _Tour:
         self._services.theme.apply(appearance)
         settled = time.monotonic() + 0.5
         self._wait("the window to be drawn", lambda: time.monotonic() > settled)
-        PICTURES.mkdir(exist_ok=True)
-        if not self._window.grab().save(str(PICTURES / name)):
-            raise TourFailedError(f"build/{name} could not be written.")
-        _say(f"Picture: build/{name}")
+        picture = self._pictures / name
+        self._pictures.mkdir(parents=True, exist_ok=True)
+        if not self._window.grab().save(str(picture)):
+            raise TourFailedError(f"{picture} could not be written.")
+        _say(f"Picture: {picture.relative_to(ROOT) if picture.is_relative_to(ROOT) else picture}")
 
     def _wait(self, what: str, over: Callable[[], bool]) -> None:
         """Let the window live until `over`; the tour ends when its time is up."""

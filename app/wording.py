@@ -4,9 +4,7 @@ from PySide6.QtCore import QCoreApplication
 
 from engine.api import GenerationStats, PrefillProgress, Receipt
 
-
-def _tr(text: str) -> str:
-    return QCoreApplication.translate("wording", text)
+translate = QCoreApplication.translate
 
 
 def number(value: float) -> str:
@@ -17,19 +15,19 @@ def number(value: float) -> str:
 def speed(tokens_per_second: float) -> str:
     """Tokens per second: two figures below ten, whole above."""
     shown = f"{tokens_per_second:.1f}" if tokens_per_second < 10 else number(tokens_per_second)
-    return _tr("{speed} tok/s").format(speed=shown)
+    return translate("wording", "{speed} tok/s").format(speed=shown)
 
 
 def duration(seconds: float) -> str:
     """A time span: 0.8 s, 58 s, 3 min 20 s, 1 h 5 min."""
     if seconds < 10:
-        return _tr("{n} s").format(n=f"{seconds:.1f}")
+        return translate("wording", "{n} s").format(n=f"{seconds:.1f}")
     whole = round(seconds)
     if whole < 60:
-        return _tr("{n} s").format(n=whole)
+        return translate("wording", "{n} s").format(n=whole)
     if whole < 3600:
-        return _tr("{m} min {s} s").format(m=whole // 60, s=whole % 60)
-    return _tr("{h} h {m} min").format(h=whole // 3600, m=whole % 3600 // 60)
+        return translate("wording", "{m} min {s} s").format(m=whole // 60, s=whole % 60)
+    return translate("wording", "{h} h {m} min").format(h=whole // 3600, m=whole % 3600 // 60)
 
 
 def size(amount: int) -> str:
@@ -47,22 +45,28 @@ def share(done: int, total: int) -> int:
 
 def tokens(count: int) -> str:
     """A token count with its unit."""
-    return _tr("1 token") if count == 1 else _tr("{n} tokens").format(n=number(count))
+    return (
+        translate("wording", "1 token")
+        if count == 1
+        else translate("wording", "{n} tokens").format(n=number(count))
+    )
 
 
 def seconds_left(seconds: float) -> str:
     """A forecast: rounded the further away it is."""
     if seconds < 1.5:
-        return _tr("about 1 s left")
+        return translate("wording", "about 1 s left")
     if seconds < 59.5:
-        return _tr("about {n} s left").format(n=round(seconds))
-    return _tr("about {m} min left").format(m=max(1, round(seconds / 60)))
+        return translate("wording", "about {n} s left").format(n=round(seconds))
+    return translate("wording", "about {m} min left").format(m=max(1, round(seconds / 60)))
 
 
 def reading(progress: PrefillProgress, left: float | None) -> str:
     """The line under the bar while a prompt is read; `left` is the time left by now, in seconds."""
     parts = [
-        _tr("{done} of {total} tokens").format(done=number(progress.done), total=number(progress.total)),
+        translate("wording", "{done} of {total} tokens").format(
+            done=number(progress.done), total=number(progress.total)
+        ),
         f"{share(progress.done, progress.total)} %",
     ]
     if progress.tokens_per_second > 0:
@@ -75,21 +79,21 @@ def reading(progress: PrefillProgress, left: float | None) -> str:
 def passes(receipt: Receipt) -> str:
     """In how many slices the prompt was read."""
     if len(receipt.executed) == 1:
-        return _tr("in one pass")
-    return _tr("in {n} chunks").format(n=len(receipt.executed))
+        return translate("wording", "in one pass")
+    return translate("wording", "in {n} chunks").format(n=len(receipt.executed))
 
 
 def account(receipt: Receipt) -> str:
     """What was read of the prompt, in one phrase."""
     total = number(receipt.prompt_tokens)
     if receipt.plan.reused:
-        return _tr("reused {reused}, read {read} of {total} tokens {passes}").format(
+        return translate("wording", "reused {reused}, read {read} of {total} tokens {passes}").format(
             reused=number(receipt.plan.reused),
             read=number(receipt.read - receipt.plan.reused),
             total=total,
             passes=passes(receipt),
         )
-    return _tr("read {read} of {total} tokens {passes}").format(
+    return translate("wording", "read {read} of {total} tokens {passes}").format(
         read=number(receipt.read), total=total, passes=passes(receipt)
     )
 
@@ -105,7 +109,7 @@ def receipt_line(receipt: Receipt, stats: GenerationStats) -> str:
 def stopped_while_reading(read: int, total: int) -> str:
     """What is said of a prompt whose reading was stopped; `total` 0 if it had not begun."""
     if total == 0:
-        return _tr("Stopped before reading began; nothing was answered")
-    return _tr("Stopped after {read} of {total} tokens; nothing was answered").format(
+        return translate("wording", "Stopped before reading began; nothing was answered")
+    return translate("wording", "Stopped after {read} of {total} tokens; nothing was answered").format(
         read=number(read), total=number(total)
     )

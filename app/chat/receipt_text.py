@@ -6,16 +6,14 @@ from app import wording
 from app.wording import duration, number, size, speed, tokens
 from engine.api import GenerationStats, LayerPosition, Receipt, ReceiptPart
 
-
-def _tr(text: str) -> str:
-    return QCoreApplication.translate("receipt", text)
+translate = QCoreApplication.translate
 
 
 def headline(receipt: Receipt) -> str:
     """What the receipt says, in one sentence."""
     if receipt.closed:
-        return _tr("All {n} of the prompt were read").format(n=tokens(receipt.prompt_tokens))
-    return _tr("{read} of {n} were read; nothing was answered from them").format(
+        return translate("receipt", "All {n} of the prompt were read").format(n=tokens(receipt.prompt_tokens))
+    return translate("receipt", "{read} of {n} were read; nothing was answered from them").format(
         read=number(receipt.read), n=tokens(receipt.prompt_tokens)
     )
 
@@ -30,11 +28,11 @@ def parts(receipt: Receipt) -> list[ReceiptPart]:
 def part_label(part: ReceiptPart) -> str:
     """What a part of the prompt is called."""
     kinds = {
-        "format": _tr("Chat format"),
-        "system": _tr("System prompt"),
-        "document": _tr("Document"),
-        "user": _tr("Question"),
-        "assistant": _tr("Earlier answer"),
+        "format": translate("receipt", "Chat format"),
+        "system": translate("receipt", "System prompt"),
+        "document": translate("receipt", "Document"),
+        "user": translate("receipt", "Question"),
+        "assistant": translate("receipt", "Earlier answer"),
     }
     kind = kinds.get(part.kind, part.kind.capitalize())
     return f"{kind} · {part.label}" if part.label and part.kind == "document" else kind
@@ -49,10 +47,10 @@ def layers_sentence(receipt: Receipt) -> str:
     """Whether the layers agree."""
     positions = {layer.position for layer in receipt.layers}
     if len(positions) == 1:
-        return _tr("All {n} layer states stand at token {position}").format(
+        return translate("receipt", "All {n} layer states stand at token {position}").format(
             n=len(receipt.layers), position=number(positions.pop())
         )
-    return _tr("The layer states do not agree")
+    return translate("receipt", "The layer states do not agree")
 
 
 def layer_name(layer: LayerPosition) -> str:
@@ -64,15 +62,15 @@ def measures(stats: GenerationStats) -> list[tuple[str, str]]:
     """Times, speeds and memory, as names with values."""
     return [
         (
-            _tr("Reading"),
+            translate("receipt", "Reading"),
             f"{duration(stats.prefill_seconds)} · {speed(stats.prefill_tokens_per_second)}",
         ),
         (
-            _tr("Writing"),
+            translate("receipt", "Writing"),
             f"{tokens(stats.generated_tokens)} · {duration(stats.decode_seconds)}"
             f" · {speed(stats.decode_tokens_per_second)}",
         ),
-        (_tr("Peak memory"), size(stats.peak_memory_bytes)),
+        (translate("receipt", "Peak memory"), size(stats.peak_memory_bytes)),
     ]
 
 
@@ -81,18 +79,22 @@ def as_text(receipt: Receipt, stats: GenerationStats | None) -> str:
     lines = [headline(receipt), wording.account(receipt)]
     if receipt.problem:
         lines.append(receipt.problem)
-    lines += ["", _tr("Parts")]
+    lines += ["", translate("receipt", "Parts")]
     lines += [f"  {part_label(part)}: {tokens(part.tokens)}" for part in parts(receipt)]
-    lines += ["", _tr("Plan"), f"  {receipt.plan.explanation}"]
+    lines += ["", translate("receipt", "Plan"), f"  {receipt.plan.explanation}"]
     if receipt.plan.reused:
-        lines.append(f"  {_tr('Reused from a snapshot')}: {tokens(receipt.plan.reused)}")
-    lines += ["", _tr("Slices read")]
+        lines.append(f"  {translate('receipt', 'Reused from a snapshot')}: {tokens(receipt.plan.reused)}")
+    lines += ["", translate("receipt", "Slices read")]
     lines += [f"  {slice_label(start, end)}: {tokens(end - start)}" for start, end in receipt.executed]
     lines += ["", layers_sentence(receipt)]
     lines += [f"  {layer_name(layer)}: {number(layer.position)}" for layer in receipt.layers]
     if stats is not None:
-        lines += ["", _tr("Measured")]
+        lines += ["", translate("receipt", "Measured")]
         lines += [f"  {name}: {value}" for name, value in measures(stats)]
     lines.append("")
-    lines.append(_tr("Receipt closed") if receipt.closed else _tr("Receipt not closed"))
+    lines.append(
+        translate("receipt", "Receipt closed")
+        if receipt.closed
+        else translate("receipt", "Receipt not closed")
+    )
     return "\n".join(lines)

@@ -3,7 +3,7 @@
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
@@ -12,6 +12,7 @@ from platformdirs import user_config_dir
 from PySide6.QtCore import QCoreApplication, QObject, Signal
 
 from app.theme import Appearance
+from app.translation import QT_TRANSLATE_NOOP
 from engine.api import PREFILL_CHUNK
 from engine.errors import SettingError
 
@@ -34,16 +35,15 @@ class Setting(Generic[T]):
     high: float | None = None
 
 
-def _tr(text: str) -> str:
-    return QCoreApplication.translate("preferences", text)
+translate = QCoreApplication.translate
 
 
 def _within(title: str, low: float, high: float, whole: bool) -> Callable[[object], float]:
     def check(value: object) -> float:
-        kind = _tr("a whole number") if whole else _tr("a number")
-        problem = _tr("{title} must be {kind} between {low} and {high}; “{value}” is not.").format(
-            title=title, kind=kind, low=low, high=high, value=value
-        )
+        kind = translate("preferences", "a whole number") if whole else translate("preferences", "a number")
+        problem = translate(
+            "preferences", "{title} must be {kind} between {low} and {high}; “{value}” is not."
+        ).format(title=translated(title), kind=kind, low=low, high=high, value=value)
         if isinstance(value, bool) or not isinstance(value, (int, float, str)):
             raise SettingError(problem)
         try:
@@ -71,53 +71,112 @@ def _appearance(value: object) -> Appearance:
         return Appearance(str(value))
     except ValueError:
         raise SettingError(
-            _tr("The appearance must be system, light or dark; “{value}” is not.").format(value=value)
+            translate(
+                "preferences", "The appearance must be system, light or dark; “{value}” is not."
+            ).format(value=value)
         ) from None
 
 
 def _switch(value: object) -> bool:
     if isinstance(value, bool):
         return value
-    raise SettingError(_tr("This setting is on or off; “{value}” is neither.").format(value=value))
+    raise SettingError(
+        translate("preferences", "This setting is on or off; “{value}” is neither.").format(value=value)
+    )
+
+
+def _place(value: object) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    numbers = list(cast("Sequence[object]", value)) if isinstance(value, (list, tuple)) else []
+    whole = tuple(number for number in numbers if isinstance(number, int))
+    if len(whole) != 5 or len(numbers) != 5:
+        raise SettingError(
+            translate("preferences", "The window's place is five whole numbers; “{value}” is not.").format(
+                value=numbers or "?"
+            )
+        )
+    return whole
 
 
 PREFILL = Setting(
     "prefill_chunk",
     PREFILL_CHUNK.default,
     PREFILL_CHUNK.check,
-    "Prefill chunk",
-    "How many tokens of a prompt are read in one step. Smaller steps need less memory and stop sooner; "
-    "larger ones can be faster. 0 reads every prompt in one pass. The answer is the same either way.",
+    QT_TRANSLATE_NOOP("preferences", "Prefill chunk"),
+    QT_TRANSLATE_NOOP(
+        "preferences",
+        "How many tokens of a prompt are read in one step. Smaller steps need less memory and stop sooner; "
+        "larger ones can be faster. 0 reads every prompt in one pass. The answer is the same either way.",
+    ),
     PREFILL_CHUNK.low,
     PREFILL_CHUNK.high,
 )
 TEMPERATURE: Setting[float | None] = Setting(
     "temperature",
     None,
-    _optional(_within("The temperature", 0.0, 2.0, whole=False)),
-    "Temperature",
-    "How freely the next word is chosen. 0 always takes the likeliest.",
+    _optional(_within(QT_TRANSLATE_NOOP("preferences", "The temperature"), 0.0, 2.0, whole=False)),
+    QT_TRANSLATE_NOOP("preferences", "Temperature"),
+    QT_TRANSLATE_NOOP("preferences", "How freely the next word is chosen. 0 always takes the likeliest."),
     0.0,
     2.0,
 )
 MAX_TOKENS = Setting(
     "max_tokens",
     1024,
-    _whole("The longest answer", 16, 32768),
-    "Longest answer",
-    "An answer ends here at the latest, and says so.",
+    _whole(QT_TRANSLATE_NOOP("preferences", "The longest answer"), 16, 32768),
+    QT_TRANSLATE_NOOP("preferences", "Longest answer"),
+    QT_TRANSLATE_NOOP("preferences", "An answer ends here at the latest, and says so."),
     16,
     32768,
 )
 APPEARANCE = Setting(
-    "appearance", Appearance.SYSTEM, _appearance, "Appearance", "Follow the system, or always one of the two."
+    "appearance",
+    Appearance.SYSTEM,
+    _appearance,
+    QT_TRANSLATE_NOOP("preferences", "Appearance"),
+    QT_TRANSLATE_NOOP("preferences", "Follow the system, or always one of the two."),
 )
 TEXT_SIZE = Setting(
-    "text_size", 100, _whole("The text size", 80, 160), "Text size", "In percent of the usual size.", 80, 160
+    "text_size",
+    100,
+    _whole(QT_TRANSLATE_NOOP("preferences", "The text size"), 80, 160),
+    QT_TRANSLATE_NOOP("preferences", "Text size"),
+    QT_TRANSLATE_NOOP("preferences", "In percent of the usual size."),
+    80,
+    160,
 )
-SIDEBAR = Setting("sidebar", True, _switch, "Sidebar", "Whether the list of chats is shown.")
+SIDEBAR = Setting(
+    "sidebar",
+    True,
+    _switch,
+    QT_TRANSLATE_NOOP("preferences", "Sidebar"),
+    QT_TRANSLATE_NOOP("preferences", "Whether the list of chats is shown."),
+)
+WINDOW: Setting[tuple[int, ...] | None] = Setting(
+    "window",
+    None,
+    _place,
+    QT_TRANSLATE_NOOP("preferences", "Window"),
+    QT_TRANSLATE_NOOP(
+        "preferences", "Where the window was: left, top, width, height, and 1 if it was maximized."
+    ),
+)
 
-SETTINGS: tuple[Setting[Any], ...] = (PREFILL, TEMPERATURE, MAX_TOKENS, APPEARANCE, TEXT_SIZE, SIDEBAR)
+SETTINGS: tuple[Setting[Any], ...] = (
+    PREFILL,
+    TEMPERATURE,
+    MAX_TOKENS,
+    APPEARANCE,
+    TEXT_SIZE,
+    SIDEBAR,
+    WINDOW,
+)
+
+
+def translated(text: str) -> str:
+    """A title or sentence of `SETTINGS` in the user's language."""
+    return translate("preferences", text)
 
 
 def config_file() -> Path:
@@ -171,7 +230,9 @@ class Preferences(QObject):
         except FileNotFoundError:
             return
         except (OSError, UnicodeDecodeError) as error:
-            self.problems.append(_tr("The settings could not be read: {error}").format(error=error))
+            self.problems.append(
+                translate("preferences", "The settings could not be read: {error}").format(error=error)
+            )
             return
         try:
             found: object = json.loads(text)
@@ -190,17 +251,18 @@ class Preferences(QObject):
         except SettingError as error:
             del self._stored[setting.key]
             self.problems.append(
-                _tr("{error} The stored value is ignored; {title} is at its default.").format(
-                    error=error, title=setting.title.lower()
-                )
+                translate(
+                    "preferences", "{error} The stored value is ignored; {title} is at its default."
+                ).format(error=error, title=translated(setting.title).lower())
             )
 
     def _set_aside(self) -> None:
         kept = self._file.with_suffix(".damaged.json")
         self._file.replace(kept)
         self.problems.append(
-            _tr(
-                "The settings file was damaged and is kept as “{name}”; all settings are at their defaults."
+            translate(
+                "preferences",
+                "The settings file was damaged and is kept as “{name}”; all settings are at their defaults.",
             ).format(name=kept.name)
         )
 

@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QMenu, QToolButton, QWidget
 from app.colours import colours, tinted
 from app.icons import icon
 from app.model import ModelStatus
+from app.theme import scaled
 from app.widgets import ElidedLabel, IconButton
 
 HEIGHT = 52
@@ -47,7 +48,6 @@ class Header(QFrame):
     def __init__(self, sidebar_shortcut: QKeySequence) -> None:
         super().__init__()
         self.setObjectName("header")
-        self.setFixedHeight(HEIGHT)
         row = QHBoxLayout(self)
         row.setContentsMargins(12, 0, 16, 0)
         row.setSpacing(8)
@@ -61,7 +61,6 @@ class Header(QFrame):
         self._status = ModelStatus()
         self.model.setLayoutDirection(Qt.LayoutDirection.RightToLeft)  # the chevron stands behind the name
         self.model.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
-        self.model.setIconSize(QSize(12, 12))
         self._menu = QMenu(self.model)
         self.model.setMenu(self._menu)
         row.addWidget(self.toggle)
@@ -73,7 +72,10 @@ class Header(QFrame):
 
     def refresh_icons(self) -> None:
         """Tint again after a change of appearance."""
-        self.model.setIcon(icon("chevron-down", colours().secondary, 12))
+        size = scaled(12)
+        self.model.setIconSize(QSize(size, size))
+        self.model.setIcon(icon("chevron-down", colours().secondary, size))
+        self.setFixedHeight(max(HEIGHT, scaled(HEIGHT)))
 
     def add_model_actions(self, *actions: QAction) -> None:
         """What the model's menu offers."""

@@ -18,6 +18,7 @@ from app.chat.conversation import Conversation
 from app.colours import colours
 from app.icons import icon
 from app.model import ModelStatus
+from app.theme import scaled
 from app.widgets import ElidedLabel, IconButton, label
 
 WIDTH = 248
@@ -63,7 +64,6 @@ class Sidebar(QFrame):
     def __init__(self, new_shortcut: QKeySequence, settings_shortcut: QKeySequence) -> None:
         super().__init__()
         self.setObjectName("sidebar")
-        self.setFixedWidth(WIDTH)
         rows = QVBoxLayout(self)
         rows.setContentsMargins(12, 14, 12, 12)
         rows.setSpacing(8)
@@ -88,6 +88,7 @@ class Sidebar(QFrame):
         self.list.setModel(self._items)
         self.list.clicked.connect(self._on_picked)
         self.list.activated.connect(self._on_picked)
+        self.setFocusProxy(self.list)
         rows.addWidget(self.list, 1)
         rows.addWidget(self._model_row())
         self.settings = QToolButton()
@@ -98,7 +99,6 @@ class Sidebar(QFrame):
         self.settings.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         keys = settings_shortcut.toString(QKeySequence.SequenceFormat.NativeText)
         self.settings.setToolTip(f"{self.tr('Settings')}  {keys}")
-        self.settings.setIconSize(QSize(16, 16))
         self.settings.clicked.connect(self.settings_asked)
         rows.addWidget(self.settings)
         self.refresh_icons()
@@ -118,9 +118,15 @@ class Sidebar(QFrame):
         box.setColumnStretch(1, 1)
         return row
 
+    def sizeHint(self) -> QSize:
+        """As wide as the text size asks for."""
+        return QSize(scaled(WIDTH), super().sizeHint().height())
+
     def refresh_icons(self) -> None:
         """Tint again after a change of appearance."""
-        self.settings.setIcon(icon("settings", colours().secondary, 16))
+        size = scaled(16)
+        self.settings.setIconSize(QSize(size, size))
+        self.settings.setIcon(icon("settings", colours().secondary, size))
 
     def show_model(self, status: ModelStatus) -> None:
         """Show which model is there."""

@@ -4,11 +4,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import QSize, QTimer
-from PySide6.QtGui import QCloseEvent, QGuiApplication, QKeySequence, QResizeEvent
+from PySide6.QtCore import QSize, Qt, QTimer
+from PySide6.QtGui import QCloseEvent, QGuiApplication, QKeySequence
 from PySide6.QtWidgets import (
     QFileDialog,
-    QHBoxLayout,
     QMainWindow,
     QMenuBar,
     QStackedWidget,
@@ -16,13 +15,14 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from app.actions import COMMANDS, make_actions
+from app.actions import COMMANDS, make_actions, translated
 from app.chat.composer import Composer
 from app.chat.conversation import Conversation, Turn
 from app.chat.receipt import ReceiptDialog
 from app.chat.transcript import Transcript
 from app.documents.attachments import Attachment
 from app.documents.drops import DropArea
+from app.frame import Frame
 from app.header import Header
 from app.notices import Choice, Notice, NoticeBar
 from app.resources import DEMO_MODEL
@@ -33,9 +33,6 @@ from app.settings.preferences import APPEARANCE, SIDEBAR, TEXT_SIZE
 from app.sidebar import Sidebar
 from engine.api import ErrorInfo
 
-NARROW = 680
-"""Below this width the sidebar gives its room to the conversation."""
-
 
 class MainWindow(QMainWindow):
     """Everything the user sees. Owns no state but which widgets show what."""
@@ -45,7 +42,6 @@ class MainWindow(QMainWindow):
         self._services = services
         self._pages: dict[Conversation, Transcript] = {}
         self._load_problem: Notice | None = None
-        self._sidebar_wanted = services.preferences.get(SIDEBAR)
         self.setWindowTitle(self.tr("Perigee"))
         self.setMinimumSize(QSize(380, 420))
         self.resize(1200, 780)
@@ -73,7 +69,7 @@ class MainWindow(QMainWindow):
             "write": lambda: self.composer.editor.setFocus(),
             "copy_answer": self.copy_last_answer,
             "receipt": self.show_last_receipt,
-            "sidebar": self.toggle_sidebar,
+            "sidebar": lambda: self.frame.toggle(),
             "settings": self.show_settings,
             "quit": self.close,
         }
@@ -96,19 +92,14 @@ class MainWindow(QMainWindow):
         column.addWidget(self.notice_bar)
         column.addWidget(self.pages, 1)
         column.addWidget(self.composer)
-        whole = QWidget()
-        row = QHBoxLayout(whole)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(0)
-        row.addWidget(self.sidebar)
-        row.addWidget(main, 1)
-        self.setCentralWidget(whole)
+        self.frame = Frame(self.sidebar, main, self._services.preferences.get(SIDEBAR))
+        self.setCentralWidget(self.frame)
 
     def _build_menu(self) -> None:
         """A menu bar where the system has one; elsewhere every command has its button or key."""
         bar = QMenuBar(self)
         for title in dict.fromkeys(command.menu for command in COMMANDS):
-            menu = bar.addMenu(self.tr(title))
+            menu = bar.addMenu(translated(title))
             menu.addActions([self.actions_by_key[c.key] for c in COMMANDS if c.menu == title])
         self.setMenuBar(bar)
         bar.setVisible(bar.isNativeMenuBar())
@@ -137,7 +128,11 @@ class MainWindow(QMainWindow):
         self.sidebar.new_asked.connect(chat.new_conversation)
         self.sidebar.picked.connect(chat.show)
         self.sidebar.settings_asked.connect(self.show_settings)
-        self.header.sidebar_asked.connect(self.toggle_sidebar)
+        self.sidebar.picked.connect(self.frame.close_over)
+        self.sidebar.new_asked.connect(self.frame.close_over)
+        self.sidebar.settings_asked.connect(self.frame.close_over)
+        self.header.sidebar_asked.connect(self.frame.toggle)
+        self.frame.wanted_changed.connect(partial(services.store, SIDEBAR))
         self.drops.files_dropped.connect(self._on_files)
         self.drops.text_dropped.connect(composer.editor.insertPlainText)
 
@@ -148,6 +143,7 @@ class MainWindow(QMainWindow):
         services.preferences.changed.connect(self._on_preference)
         services.theme.changed.connect(self.sidebar.refresh_icons)
         services.theme.changed.connect(self.header.refresh_icons)
+        services.theme.changed.connect(self.frame.arrange)
         self._on_model()
 
     # --- commands ---
@@ -191,17 +187,16 @@ class MainWindow(QMainWindow):
         if turn is not None:
             QGuiApplication.clipboard().setText(turn.text)
 
+    def open_files(self, paths: list[Path]) -> None:
+        """Open files as if they had been dropped, and come to the front."""
+        self._on_files(paths)
+        self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
+        self.activateWindow()
+
     @property
     def page(self) -> Transcript:
         """The page of the current conversation."""
         return self._pages[self._services.chat.current]
-
-    def toggle_sidebar(self) -> None:
-        """Show the sidebar, or hide it; remembered across starts."""
-        shown = not self.sidebar.isVisible()
-        self.sidebar.setVisible(shown)
-        self._sidebar_wanted = shown
-        self._services.store(SIDEBAR, shown)
 
     def try_sample(self) -> None:
         """Attach the sample document and fill in its question."""
@@ -216,12 +211,6 @@ class MainWindow(QMainWindow):
         self.composer.editor.setFocus()
 
     # --- events of Qt ---
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        """A narrow window is all conversation."""
-        super().resizeEvent(event)
-        if (event.size().width() < NARROW) != (event.oldSize().width() < NARROW):
-            self.sidebar.setVisible(self._sidebar_wanted and event.size().width() >= NARROW)
 
     def closeEvent(self, event: QCloseEvent) -> None:
         """End the engine; whatever it does is stopped."""

@@ -5,6 +5,7 @@ from PySide6.QtGui import QColor, QIcon, QPainter, QPaintEvent, QPen, QPixmap
 from PySide6.QtWidgets import QWidget
 
 from app.colours import LIGHT, Colours, colours
+from app.widgets import fix_size
 
 
 def draw_mark(painter: QPainter, size: float, now: Colours) -> None:
@@ -30,7 +31,7 @@ class Mark(QWidget):
 
     def __init__(self, size: int = 22) -> None:
         super().__init__()
-        self.setFixedSize(size, size)
+        fix_size(self, size, size)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Draw it in the colours in force."""

@@ -9,8 +9,8 @@ from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QResizeEven
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QPlainTextEdit, QVBoxLayout, QWidget
 
 from app.colours import Colours
-from app.theme import monospace_font, side_margin
-from app.widgets import IconButton, IconLabel, Tint, button, label
+from app.theme import monospace_font, scaled, side_margin
+from app.widgets import FlowLayout, IconButton, IconLabel, Tint, button, label
 
 INFO_SECONDS = 8
 MOST_SHOWN = 4
@@ -119,7 +119,7 @@ class NoticeCard(QFrame):
         self.setAccessibleName(notice.message)
         rows = QVBoxLayout(self)
         rows.setContentsMargins(12, 8, 8, 8)
-        rows.setSpacing(6)
+        rows.setSpacing(4)
         row = QHBoxLayout()
         row.setSpacing(10)
         rows.addLayout(row)
@@ -129,22 +129,31 @@ class NoticeCard(QFrame):
         text = label(notice.message, wrap=True, select=True)
         text.setContentsMargins(0, 4, 0, 4)
         row.addWidget(text, 1)
-        self._details = Details(notice.detail, self.tr("Details")) if notice.detail else None
-        if self._details is not None:
-            fold = button(self.tr("Details"), "small")
-            fold.clicked.connect(self._fold)
-            row.addWidget(fold, 0, top)
-            rows.addWidget(self._details)
-            self._details.hide()
+        ways = QWidget()
+        ways_row = FlowLayout()
+        ways.setLayout(ways_row)
         for choice in notice.choices:
             press = button(choice.text, "small")
             press.clicked.connect(choice.run)
             press.clicked.connect(self.closed)
-            row.addWidget(press, 0, top)
-        away = IconButton("x", self.tr("Dismiss"), size=14)
+            ways_row.addWidget(press)
+        self._details = Details(notice.detail, self.tr("Details")) if notice.detail else None
+        if self._details is not None:
+            fold = button(self.tr("Details"), "small")
+            fold.clicked.connect(self._fold)
+            ways_row.addWidget(fold)
+            self._details.hide()
+        away = IconButton("x", self.tr("Dismiss"), size=14, box=LINE)
         away.clicked.connect(self.closed)
-        away.setFixedSize(LINE, LINE)
         row.addWidget(away, 0, top)
+        under = QHBoxLayout()
+        under.setContentsMargins(0, 0, 0, 4)
+        under.addSpacing(scaled(16) + 10)  # under the message, beside the icon
+        under.addWidget(ways, 1)
+        rows.addLayout(under)
+        ways.setVisible(ways_row.count() > 0)
+        if self._details is not None:
+            rows.addWidget(self._details)
 
     def _fold(self) -> None:
         if self._details is not None:

@@ -28,6 +28,7 @@ def style_sheet(colours: Colours, scale: float) -> str:
         edge=_rgba(colours.faint(0.16)),
         accent_hover=_rgba(tinted(colours.accent, 0.88)),
         accent_faint=_rgba(tinted(colours.accent, 0.14)),
+        half_round=round(32 * scale) // 2,
         small=round(12 * scale),
         body=round(14 * scale),
         heading=round(17 * scale),
@@ -76,7 +77,7 @@ QToolButton::menu-indicator {{ image: none; }}
 QToolButton[kind="quiet"] {{ color: {secondary}; font-size: {small}px; padding: 3px 6px; }}
 QToolButton[kind="quiet"]:hover {{ color: {text}; }}
 QToolButton[kind="row"] {{ padding: 7px 10px; text-align: left; }}
-QToolButton[kind="round"] {{ background: {accent}; border-radius: 16px; padding: 0px; }}
+QToolButton[kind="round"] {{ background: {accent}; border-radius: {half_round}px; padding: 0px; }}
 QToolButton[kind="round"]:hover {{ background: {accent_hover}; }}
 QToolButton[kind="round"]:disabled {{ background: {pressed}; }}
 QToolButton[kind="round"]:focus {{ border: 2px solid {page}; }}

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QApplication
 from app.colours import DARK, LIGHT, Colours, tinted
 from app.style import style_sheet
 
+BODY_PIXELS = 14
 COLUMN_WIDTH = 760
 """Width of the reading column, in device-independent pixels."""
 
@@ -18,6 +19,12 @@ def side_margin(width: int) -> int:
     """Space left and right of the reading column in a page of `width` pixels."""
     least = 32 if width >= 560 else 16
     return max(least, (width - COLUMN_WIDTH) // 2)
+
+
+def scaled(pixels: float) -> int:
+    """`pixels` at the usual text size, for the text size in force."""
+    size = QApplication.font().pixelSize()
+    return round(pixels * size / BODY_PIXELS) if size > 0 else round(pixels)
 
 
 class Appearance(StrEnum):
@@ -35,7 +42,7 @@ def body_font(scale: float = 1.0) -> QFont:
     else:
         font = QFont()
         font.setFamilies(["Inter", "Noto Sans", "DejaVu Sans"])
-    font.setPixelSize(round(14 * scale))
+    font.setPixelSize(round(BODY_PIXELS * scale))
     font.setFeature(QFont.Tag("tnum"), 1)
     font.setHintingPreference(QFont.HintingPreference.PreferNoHinting)
     return font

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt
-from PySide6.QtGui import QColor, QFont, QFontMetrics, QKeySequence, QPainter, QPaintEvent
+from PySide6.QtCore import QEvent, QObject, QPoint, QRect, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QFocusEvent, QFont, QFontMetrics, QKeySequence, QPainter, QPaintEvent
 from PySide6.QtWidgets import (
     QAbstractButton,
     QFrame,
@@ -18,8 +18,16 @@ from PySide6.QtWidgets import (
 
 from app.colours import Colours, colours
 from app.icons import icon, pixmap
+from app.theme import scaled
 
 Tint = Callable[[Colours], str]
+LOOK_CHANGES = (
+    QEvent.Type.PaletteChange,
+    QEvent.Type.FontChange,
+    QEvent.Type.ApplicationFontChange,
+    QEvent.Type.StyleChange,
+)
+"""Events after which colours or sizes may be others."""
 
 
 def label(text: str = "", role: str = "", *, wrap: bool = False, select: bool = False) -> QLabel:
@@ -55,8 +63,35 @@ def shortcut_text(*sequences: QKeySequence) -> str:
     return sequences[0].toString(QKeySequence.SequenceFormat.NativeText) if sequences else ""
 
 
+class _Sizer(QObject):
+    """Keeps the fixed size of one widget in step with the text size."""
+
+    def __init__(self, widget: QWidget, width: int, height: int) -> None:
+        super().__init__(widget)
+        self._widget, self._size = widget, (width, height)
+        self._fit()
+        widget.installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Fit again in another font."""
+        if event.type() in LOOK_CHANGES:
+            self._fit()
+        return False
+
+    def _fit(self) -> None:
+        self._widget.setFixedSize(*(scaled(side) for side in self._size))
+
+
+def fix_size(widget: QWidget, width: int, height: int) -> None:
+    """Fix the size of `widget` to that of the usual text size, scaled with the text."""
+    _Sizer(widget, width, height)
+
+
 class IconButton(QToolButton):
-    """A button of one icon, with a name for screen readers and a tooltip that tells its shortcut."""
+    """A button of one icon, with a name for screen readers and a tooltip that tells its shortcut.
+
+    `size` is that of the icon and `box` that of a button with a fixed size; both grow with the text.
+    """
 
     def __init__(
         self,
@@ -65,12 +100,13 @@ class IconButton(QToolButton):
         shortcut: QKeySequence | None = None,
         tint: Tint | None = None,
         size: int = 18,
+        box: int = 0,
     ) -> None:
         super().__init__()
         self._icon_name = icon_name
         self._tint: Tint = tint or (lambda c: c.secondary)
-        self._size = size
-        self.setIconSize(QSize(size, size))
+        self._size, self._box = size, box
+        self._drawn: tuple[str, str, int] | None = None
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.describe(name, shortcut)
@@ -88,14 +124,60 @@ class IconButton(QToolButton):
             self._draw()
 
     def changeEvent(self, event: QEvent) -> None:
-        """Tint again when the palette changes."""
-        if event.type() == QEvent.Type.PaletteChange:
+        """Draw again in other colours or beside larger text."""
+        if event.type() in LOOK_CHANGES:
             self._draw()
         super().changeEvent(event)
 
     def _draw(self) -> None:
         now = colours()
-        self.setIcon(icon(self._icon_name, self._tint(now), self._size, disabled=now.secondary))
+        wanted = (self._icon_name, self._tint(now), scaled(self._size))
+        if wanted == self._drawn:
+            return
+        self._drawn = wanted
+        self.setIconSize(QSize(wanted[2], wanted[2]))
+        if self._box:
+            self.setFixedSize(scaled(self._box), scaled(self._box))
+        self.setIcon(icon(*wanted, disabled=now.secondary))
+
+
+class QuietButton(IconButton):
+    """An icon button that is drawn only where the pointer or the keyboard is.
+
+    It is always there for a screen reader, for Tab and for a click; only its picture comes and goes.
+
+    Signals:
+        focus_changed: it got or lost the keyboard.
+    """
+
+    focus_changed = Signal()
+    _near = False
+
+    def show_near(self, near: bool) -> None:
+        """Draw the button or do not."""
+        if near != self._near:
+            self._near = near
+            self.update()
+
+    @property
+    def drawn(self) -> bool:
+        """Whether it can be seen."""
+        return self._near or self.hasFocus()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw it, if it is to be seen."""
+        if self.drawn:
+            super().paintEvent(event)
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        """Let its neighbours know."""
+        super().focusInEvent(event)
+        self.focus_changed.emit()
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        """Let its neighbours know."""
+        super().focusOutEvent(event)
+        self.focus_changed.emit()
 
 
 class IconLabel(QLabel):
@@ -103,18 +185,19 @@ class IconLabel(QLabel):
 
     def __init__(self, icon_name: str, tint: Tint, size: int = 16, height: int = 0) -> None:
         super().__init__()
-        self._icon_name, self._tint, self._size = icon_name, tint, size
-        self.setFixedSize(size, height or size)
+        self._icon_name, self._tint, self._size, self._height = icon_name, tint, size, height
         self._draw()
 
     def changeEvent(self, event: QEvent) -> None:
-        """Tint again when the palette changes."""
-        if event.type() == QEvent.Type.PaletteChange:
+        """Draw again in other colours or beside larger text."""
+        if event.type() in LOOK_CHANGES:
             self._draw()
         super().changeEvent(event)
 
     def _draw(self) -> None:
-        self.setPixmap(pixmap(self._icon_name, self._tint(colours()), self._size))
+        size = scaled(self._size)
+        self.setFixedSize(size, scaled(self._height) or size)
+        self.setPixmap(pixmap(self._icon_name, self._tint(colours()), size))
 
 
 def button(text: str, kind: str = "") -> QPushButton:
@@ -158,26 +241,37 @@ class ElidedLabel(QLabel):
 
 
 class LineButton(QAbstractButton):
-    """A line of secondary text that can be pressed; it elides where it does not fit."""
+    """A line of secondary text that can be pressed; it goes on in a second one where it does not fit."""
 
     def __init__(self) -> None:
         super().__init__()
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setAttribute(Qt.WidgetAttribute.WA_Hover)
-        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+        policy = QSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Preferred)
+        policy.setHeightForWidth(True)
+        self.setSizePolicy(policy)
 
     def sizeHint(self) -> QSize:
         """The whole line."""
-        metrics = QFontMetrics(self._small_font())
-        return QSize(metrics.horizontalAdvance(self.text()) + 2, metrics.height() + 8)
+        width = QFontMetrics(self._small_font()).horizontalAdvance(self.text()) + 2
+        return QSize(width, self.heightForWidth(width))
 
     def minimumSizeHint(self) -> QSize:
-        """Narrower than the text: that is what eliding is for."""
+        """Narrower than the text: that is what wrapping is for."""
         return QSize(40, self.sizeHint().height())
 
+    def hasHeightForWidth(self) -> bool:
+        """Narrower is taller."""
+        return True
+
+    def heightForWidth(self, width: int, /) -> int:
+        """As many lines as it takes."""
+        box = QRect(0, 0, max(width, 1), 10_000)
+        return QFontMetrics(self._small_font()).boundingRect(box, self._flags(), self.text()).height() + 8
+
     def paintEvent(self, event: QPaintEvent) -> None:
-        """Draw what fits, darker and underlined when it would be pressed."""
+        """Draw the text, darker and underlined when it would be pressed."""
         near = self.underMouse() or self.hasFocus()
         now = colours()
         font = self._small_font()
@@ -185,9 +279,11 @@ class LineButton(QAbstractButton):
         painter = QPainter(self)
         painter.setFont(font)
         painter.setPen(QColor(now.text if near else now.secondary))
-        shown = QFontMetrics(font).elidedText(self.text(), Qt.TextElideMode.ElideRight, self.width())
-        painter.drawText(self.rect(), int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter), shown)
+        painter.drawText(self.rect(), self._flags(), self.text())
         painter.end()
+
+    def _flags(self) -> int:
+        return int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextWordWrap)
 
     def _small_font(self) -> QFont:
         font = QFont(self.font())

@@ -1,6 +1,6 @@
 """Where a question is written: text, attachments, length, send."""
 
-from PySide6.QtCore import QMimeData, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QMimeData, QRectF, Qt, Signal
 from PySide6.QtGui import QFocusEvent, QKeyEvent, QKeySequence, QPainter, QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QPlainTextEdit, QVBoxLayout, QWidget
 
@@ -12,7 +12,7 @@ from app.documents.attachments import Attachment
 from app.documents.chips import Chip
 from app.documents.drops import local_files
 from app.theme import side_margin
-from app.widgets import FlowLayout, IconButton, label, set_property
+from app.widgets import FlowLayout, IconButton, fix_size, label, set_property
 
 MOST_LINES = 10
 LONG_PASTE = 16_000
@@ -104,7 +104,7 @@ class MeterRing(QWidget):
         super().__init__()
         self._share = 0.0
         self._bad = False
-        self.setFixedSize(14, 14)
+        fix_size(self, 14, 14)
 
     def show_share(self, share: float, bad: bool) -> None:
         """Show `share` (0 to 1) of the window."""
@@ -149,7 +149,7 @@ class Composer(QWidget):
         field = self._field = _Field()
         self._outer.addWidget(field)
         rows = QVBoxLayout(field)
-        rows.setContentsMargins(14, 12, 10, 8)
+        rows.setContentsMargins(12, 12, 12, 10)
         rows.setSpacing(8)
         self._shelf = QWidget()
         self._flow = FlowLayout()
@@ -170,13 +170,13 @@ class Composer(QWidget):
     def _buttons(self, attach_shortcut: QKeySequence) -> QHBoxLayout:
         row = QHBoxLayout()
         row.setSpacing(8)
+        row.setContentsMargins(-4, 0, 0, 0)  # the icon, not its button, stands under the text
         self.attach = IconButton("paperclip", self.tr("Attach files"), attach_shortcut)
         self.attach.clicked.connect(self.files_asked)
         self._ring = MeterRing()
         self.meter = label("", "secondary")
-        self.send = IconButton("arrow-up", self.tr("Send"), tint=lambda c: c.on_accent)
+        self.send = IconButton("arrow-up", self.tr("Send"), tint=lambda c: c.on_accent, box=32)
         self.send.setProperty("kind", "round")
-        self.send.setFixedSize(QSize(32, 32))
         self.send.clicked.connect(self._on_button)
         row.addWidget(self.attach)
         row.addStretch(1)

@@ -19,6 +19,7 @@ class Turn:
 
     Attributes:
         waiting: what the question waits for while `state` is "waiting".
+        loaded: how much of the model it waits for is loaded, 0 to 1.
         prompt_tokens and read: how far the reading got.
         generation: the model load that answered.
     """
@@ -28,6 +29,7 @@ class Turn:
     number: int = field(default_factory=lambda: next(_numbers))
     state: TurnState = "waiting"
     waiting: Waiting = ""
+    loaded: float = 0.0
     request: int = 0
     stopping: bool = False
     text: str = ""

@@ -4,6 +4,7 @@ from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import (
     QAccessible,
     QAccessibleAnnouncementEvent,
+    QEnterEvent,
     QGuiApplication,
     QResizeEvent,
 )
@@ -17,7 +18,7 @@ from app.chat.ruler import SliceBar
 from app.chat.text_view import TextView
 from app.documents.chips import Chip
 from app.notices import Details, error_tint
-from app.widgets import FlowLayout, IconButton, IconLabel, LineButton, button, label
+from app.widgets import FlowLayout, IconLabel, LineButton, QuietButton, button, label
 
 OWN_SHARE = 0.75
 OWN_PADDING = 14
@@ -77,10 +78,12 @@ class ReceiptFooter(QWidget):
         self.line.setToolTip(self.tr("Open the receipt"))
         self.line.clicked.connect(self.opened)
         row.addWidget(self.line, 1)
-        self.copy = IconButton("copy", self.tr("Copy the answer"), size=15)
-        self.again = IconButton("rotate-ccw", self.tr("Ask again"), size=15)
-        row.addWidget(self.copy)
-        row.addWidget(self.again)
+        self.copy = QuietButton("copy", self.tr("Copy the answer"), size=15)
+        self.again = QuietButton("rotate-ccw", self.tr("Ask again"), size=15)
+        self._hovered = False
+        for action in (self.copy, self.again):
+            action.focus_changed.connect(self._show_actions)
+            row.addWidget(action)
         rows.addLayout(row)
         self.ruler = SliceBar(self.tr("The prompt and its slices"), 3)
         self.ruler.setCursor(Qt.CursorShape.PointingHandCursor)
@@ -105,6 +108,16 @@ class ReceiptFooter(QWidget):
         self.ruler.show_receipt(
             receipt.prompt_tokens, receipt.read, receipt.plan.reused, receipt.executed, receipt.closed
         )
+
+    def show_hovered(self, hovered: bool) -> None:
+        """Draw the actions while the pointer is on the answer."""
+        self._hovered = hovered
+        self._show_actions()
+
+    def _show_actions(self) -> None:
+        near = self._hovered or self.copy.hasFocus() or self.again.hasFocus()
+        self.copy.show_near(near)
+        self.again.show_near(near)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """The ruler is a button too."""
@@ -201,6 +214,18 @@ class AnswerView(QWidget):
             self.append_text(turn.text)
         self.refresh()
 
+    def enterEvent(self, event: QEnterEvent) -> None:
+        """Actions appear under the pointer."""
+        super().enterEvent(event)
+        if self.footer is not None:
+            self.footer.show_hovered(True)
+
+    def leaveEvent(self, event: QEvent) -> None:
+        """Actions leave with the pointer."""
+        super().leaveEvent(event)
+        if self.footer is not None:
+            self.footer.show_hovered(False)
+
     def append_text(self, text: str) -> None:
         """Show more of the answer."""
         if self.text is None:
@@ -267,6 +292,7 @@ class AnswerView(QWidget):
         self.footer.opened.connect(self.receipt_asked)
         self.footer.copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self._turn.text))
         self.footer.again.clicked.connect(self.again_asked)
+        self.footer.show_hovered(self.underMouse())
         self._rows.addWidget(self.footer)
         self._announce(self._turn.text)
 

@@ -39,7 +39,7 @@ class ReadingCard(QFrame):
         top.addWidget(self._title, 1)
         top.addWidget(self._stop)
         rows.addLayout(top)
-        self.bar = SliceBar(self.tr("How much of the prompt is read"))
+        self.bar = SliceBar(self.tr("How much is done"))
         rows.addWidget(self.bar)
         self.line = label("", "secondary", wrap=True)
         rows.addWidget(self.line)
@@ -63,7 +63,9 @@ class ReadingCard(QFrame):
         turn = self._turn
         match turn.waiting:
             case "model":
-                return self.tr("Waiting for the model to be loaded")
+                return self.tr("Loading the model, {n} %; your question comes next").format(
+                    n=wording.share(round(turn.loaded * 100), 100)
+                )
             case "no_model":
                 return self.tr("Waiting for a model: open a model folder to go on")
             case "document":
@@ -79,7 +81,10 @@ class ReadingCard(QFrame):
         """Move between two slices too: the faint part of the bar and the time left are forecasts."""
         turn = self._turn
         total = turn.progress.total if turn.progress else turn.plan.tokens if turn.plan else 0
-        self.bar.setVisible(turn.state == "reading")
+        loading = turn.state == "waiting" and turn.waiting == "model"
+        self.bar.setVisible(loading or turn.state == "reading")
+        if loading:
+            self.bar.show_reading(100, round(turn.loaded * 100), 0, ())
         self.line.setVisible(total > 0)
         if total == 0:
             return

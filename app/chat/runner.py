@@ -78,8 +78,8 @@ class Runner(QObject):
             waiting = self._waits_for(turn)
             if not waiting:
                 self._start(conversation, turn)
-            elif waiting != turn.waiting:
-                turn.waiting = waiting
+            elif (waiting, self._model.status.share) != (turn.waiting, turn.loaded):
+                turn.waiting, turn.loaded = waiting, self._model.status.share
                 self.turn_changed.emit(turn)
 
     def _waits_for(self, turn: Turn) -> Waiting:

@@ -34,8 +34,7 @@ class Chip(QFrame):
         self.count = label("", "secondary")
         row.addWidget(self.count)
         if removable:
-            remove = IconButton("x", self.tr("Remove {name}").format(name=attachment.name), size=12)
-            remove.setFixedSize(22, 22)
+            remove = IconButton("x", self.tr("Remove {name}").format(name=attachment.name), size=12, box=22)
             remove.clicked.connect(lambda: self.removed.emit(self.attachment))
             row.addWidget(remove)
         self.setMinimumHeight(30)

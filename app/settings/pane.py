@@ -20,10 +20,18 @@ from PySide6.QtWidgets import (
 from app.bridge import EngineBridge
 from app.controls import Choices, Switch
 from app.model import ModelKeeper
-from app.settings.preferences import APPEARANCE, MAX_TOKENS, TEMPERATURE, TEXT_SIZE, Preferences, Setting
+from app.settings.preferences import (
+    APPEARANCE,
+    MAX_TOKENS,
+    TEMPERATURE,
+    TEXT_SIZE,
+    Preferences,
+    Setting,
+    translated,
+)
 from app.settings.prefill import PrefillSection
 from app.theme import Appearance
-from app.widgets import label
+from app.widgets import fix_size, label
 
 
 class SettingsPane(QDialog):
@@ -93,15 +101,15 @@ class SettingsPane(QDialog):
         rows.setSpacing(2)
         row = QHBoxLayout()
         row.setSpacing(10)
-        title = label(self.tr(setting.title))
+        title = label(translated(setting.title))
         row.addWidget(title)
         row.addStretch(1)
         for editor in editors:
             row.addWidget(editor)
-            editor.setAccessibleName(self.tr(setting.title))
+            editor.setAccessibleName(translated(setting.title))
         title.setBuddy(editors[-1])
         rows.addLayout(row)
-        rows.addWidget(label(self.tr(setting.sentence), "secondary", wrap=True))
+        rows.addWidget(label(translated(setting.sentence), "secondary", wrap=True))
         return holder
 
     def _temperature(self) -> QWidget:
@@ -150,7 +158,7 @@ class SettingsPane(QDialog):
         _pad(self.max_tokens)
         self.max_tokens.setValue(self._preferences.get(MAX_TOKENS))
         self.max_tokens.valueChanged.connect(partial(self._store, MAX_TOKENS))
-        return self._row(MAX_TOKENS, self.max_tokens, label(self.tr("tokens"), "secondary"))
+        return self._row(MAX_TOKENS, label(self.tr("tokens"), "secondary"), self.max_tokens)
 
     def _appearance(self) -> QWidget:
         choices = (
@@ -175,5 +183,5 @@ class SettingsPane(QDialog):
 
 def _pad(spin: QAbstractSpinBox) -> None:
     """The size of the other fields; a style sheet's padding does not reach into a spin box."""
-    spin.setFixedSize(88, 32)
+    fix_size(spin, 88, 32)
     spin.lineEdit().setTextMargins(7, 0, 4, 0)

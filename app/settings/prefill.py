@@ -6,8 +6,8 @@ from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 from app import wording
 from app.bridge import EngineBridge
 from app.model import ModelKeeper
-from app.settings.preferences import PREFILL, Preferences
-from app.widgets import label, rule, set_property
+from app.settings.preferences import PREFILL, Preferences, translated
+from app.widgets import fix_size, label, rule, set_property
 from engine.api import (
     PREFILL_CHUNK,
     Event,
@@ -38,20 +38,20 @@ class PrefillSection(QWidget):
         rows.setSpacing(6)
         row = QHBoxLayout()
         row.setSpacing(8)
-        title = label(self.tr(PREFILL.title))
+        title = label(translated(PREFILL.title))
         self.field = QLineEdit(str(preferences.get(PREFILL)))
-        self.field.setAccessibleName(self.tr(PREFILL.title))
-        self.field.setFixedSize(88, 32)
+        self.field.setAccessibleName(translated(PREFILL.title))
+        fix_size(self.field, 88, 32)
         title.setBuddy(self.field)
         row.addWidget(title)
         row.addStretch(1)
-        row.addWidget(self.field)
         row.addWidget(label(self.tr("tokens"), "secondary"))
+        row.addWidget(self.field)
         rows.addLayout(row)
         self.problem = label("", "error", wrap=True)
         self.problem.hide()
         rows.addWidget(self.problem)
-        rows.addWidget(label(self.tr(PREFILL.sentence), "secondary", wrap=True))
+        rows.addWidget(label(translated(PREFILL.sentence), "secondary", wrap=True))
         limits = self.tr("0, or {low} to {high} tokens; {default} unless you change it.").format(
             low=PREFILL_CHUNK.low,
             high=wording.number(PREFILL_CHUNK.high),

@@ -1,4 +1,4 @@
-"""How the window behaves around the main job: drafts, keys, scrolling, names, room."""
+"""How the window behaves around the main job: drafts, keys, scrolling, names."""
 
 import subprocess
 import sys
@@ -13,7 +13,6 @@ from app.chat.conversation import Turn, title_of
 from app.chat.transcript import Transcript
 from app.colours import DARK, LIGHT, Colours
 from app.sample import read_sample
-from app.settings.preferences import SIDEBAR, Preferences
 from app.theme import Appearance
 from tests.app.driving import Driver
 from tests.app.texts import filler
@@ -206,21 +205,6 @@ def test_what_the_model_thinks_is_folded_beside_the_answer(page: Transcript):
     assert answer.text.toPlainText() == "answer"
 
 
-# --- room ---
-
-
-def test_a_narrow_window_is_all_conversation(bare: Driver):
-    assert bare.window.sidebar.isVisible()
-    bare.window.resize(QSize(420, 780))
-    assert not bare.window.sidebar.isVisible()
-    assert bare.window.width() == 420
-    bare.window.resize(QSize(1000, 780))
-    assert bare.window.sidebar.isVisible()
-    bare.window.actions_by_key["sidebar"].trigger()
-    assert not bare.window.sidebar.isVisible()
-    assert Preferences().get(SIDEBAR) is False
-
-
 # --- names and colours ---
 
 
@@ -278,7 +262,12 @@ def test_text_has_contrast_on_every_surface(colours: Colours):
     for text in (colours.text, colours.secondary, colours.error, colours.warning, colours.good):
         for surface in (colours.page, colours.sidebar, colours.card, colours.own):
             assert contrast(text, surface) >= 4.5, (text, surface)
-    assert contrast(colours.on_accent, colours.accent) >= 4.5
+    for text in (colours.on_accent, colours.page):
+        assert contrast(text, colours.accent) >= 4.5
+    for surface in (colours.page, colours.sidebar, colours.card, colours.own):
+        assert contrast(colours.accent, surface) >= 4.5, surface  # links
+    for mark in (colours.secondary, colours.good, colours.accent):
+        assert contrast(mark, colours.card) >= 3
 
 
 def test_light_and_dark_are_drawn(bare: Driver):

@@ -5,8 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QColor, QGuiApplication
+from PySide6.QtCore import QEvent, QPointF, Qt
+from PySide6.QtGui import QColor, QEnterEvent, QGuiApplication
+from PySide6.QtWidgets import QApplication, QPushButton, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.bridge import Handler
@@ -112,6 +113,59 @@ def test_an_answer_stopped_while_written_says_so(qtbot: QtBot):
     assert view.footer.line.text().startswith("stopped · read 9,214 of 9,214 tokens")
     view.footer.copy.click()
     assert QGuiApplication.clipboard().text() == "half an"
+
+
+def test_actions_are_drawn_under_the_pointer_and_with_the_keyboard(qtbot: QtBot):
+    turn = Turn("q", state="done", text="an answer", receipt=receipt(9214, FIVE), stats=STATS)
+    view = AnswerView(turn)
+    other = QPushButton()
+    holder = QWidget()
+    rows = QVBoxLayout(holder)
+    rows.addWidget(view)
+    rows.addWidget(other)
+    qtbot.addWidget(holder)
+    with qtbot.waitActive(holder):
+        holder.show()
+        holder.activateWindow()
+    footer = view.footer
+    assert footer is not None
+    actions = (footer.copy, footer.again)
+
+    def drawn() -> list[bool]:
+        return [action.drawn for action in actions]
+
+    other.setFocus()
+    assert drawn() == [False, False]
+    assert all(action.isVisible() and action.accessibleName() for action in actions)
+    at = QPointF(5, 5)
+    QApplication.sendEvent(view, QEnterEvent(at, at, at))
+    assert drawn() == [True, True]
+    QApplication.sendEvent(view, QEvent(QEvent.Type.Leave))
+    assert drawn() == [False, False]
+    footer.copy.setFocus(Qt.FocusReason.TabFocusReason)
+    assert drawn() == [True, True]
+    other.setFocus()
+    assert drawn() == [False, False]
+
+
+def test_the_card_says_how_much_of_the_model_is_loaded(qtbot: QtBot):
+    turn = Turn("q", waiting="model", loaded=0.36)
+    card = ReadingCard(turn)
+    qtbot.addWidget(card)
+    assert card._title.text() == "Loading the model, 36 %; your question comes next"
+    assert card.bar._done == 36
+    assert not card.bar.isHidden()
+
+
+def test_the_line_under_an_answer_wraps_where_it_does_not_fit(qtbot: QtBot):
+    turn = Turn("q", state="done", text="an answer", receipt=receipt(9214, FIVE), stats=STATS)
+    view = AnswerView(turn)
+    qtbot.addWidget(view)
+    assert view.footer is not None
+    line = view.footer.line
+    wide = line.sizeHint().width()
+    assert line.heightForWidth(wide) == line.sizeHint().height()
+    assert line.heightForWidth(wide // 2) > line.sizeHint().height()
 
 
 def test_an_answer_cut_at_its_longest_says_so(qtbot: QtBot):

@@ -18,9 +18,11 @@ class Frame(QWidget):
 
     Signals:
         wanted_changed: the user wants the sidebar beside the conversation, or no longer.
+        opened: the sidebar lies over the conversation now, and should have the keyboard.
     """
 
     wanted_changed = Signal(bool)
+    opened = Signal()
 
     def __init__(self, sidebar: QWidget, main: QWidget, wanted: bool) -> None:
         super().__init__()
@@ -51,7 +53,7 @@ class Frame(QWidget):
             self.wanted_changed.emit(self._wanted)
         self.arrange()
         if self.over:
-            self._sidebar.setFocus()
+            self.opened.emit()
 
     def close_over(self) -> None:
         """Put a sidebar that lies over the conversation away."""

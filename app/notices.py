@@ -9,8 +9,9 @@ from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QResizeEven
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QPlainTextEdit, QVBoxLayout, QWidget
 
 from app.colours import Colours
+from app.layouts import FlowLayout
 from app.theme import monospace_font, scaled, side_margin
-from app.widgets import FlowLayout, IconButton, IconLabel, Tint, button, label
+from app.widgets import IconButton, IconLabel, Tint, button, label
 
 INFO_SECONDS = 8
 MOST_SHOWN = 4

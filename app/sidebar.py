@@ -88,7 +88,6 @@ class Sidebar(QFrame):
         self.list.setModel(self._items)
         self.list.clicked.connect(self._on_picked)
         self.list.activated.connect(self._on_picked)
-        self.setFocusProxy(self.list)
         rows.addWidget(self.list, 1)
         rows.addWidget(self._model_row())
         self.settings = QToolButton()

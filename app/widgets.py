@@ -2,14 +2,21 @@
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QEvent, QObject, QPoint, QRect, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QFocusEvent, QFont, QFontMetrics, QKeySequence, QPainter, QPaintEvent
+from PySide6.QtCore import QEvent, QObject, QRect, QSize, Qt, Signal
+from PySide6.QtGui import (
+    QColor,
+    QFocusEvent,
+    QFont,
+    QFontMetrics,
+    QKeySequence,
+    QPainter,
+    QPaintEvent,
+    QResizeEvent,
+)
 from PySide6.QtWidgets import (
     QAbstractButton,
     QFrame,
     QLabel,
-    QLayout,
-    QLayoutItem,
     QPushButton,
     QSizePolicy,
     QToolButton,
@@ -240,6 +247,9 @@ class ElidedLabel(QLabel):
         painter.end()
 
 
+_WRAPPED = int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextWordWrap)
+
+
 class LineButton(QAbstractButton):
     """A line of secondary text that can be pressed; it goes on in a second one where it does not fit."""
 
@@ -248,27 +258,40 @@ class LineButton(QAbstractButton):
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setAttribute(Qt.WidgetAttribute.WA_Hover)
-        policy = QSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Preferred)
-        policy.setHeightForWidth(True)
-        self.setSizePolicy(policy)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+
+    def show_text(self, text: str) -> None:
+        """Show `text`."""
+        self.setText(text)
+        self._fit()
+        self.updateGeometry()
 
     def sizeHint(self) -> QSize:
         """The whole line."""
         width = QFontMetrics(self._small_font()).horizontalAdvance(self.text()) + 2
-        return QSize(width, self.heightForWidth(width))
+        return QSize(width, self.minimumHeight())
 
     def minimumSizeHint(self) -> QSize:
         """Narrower than the text: that is what wrapping is for."""
-        return QSize(40, self.sizeHint().height())
+        return QSize(40, self.minimumHeight())
 
-    def hasHeightForWidth(self) -> bool:
-        """Narrower is taller."""
-        return True
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Other widths wrap otherwise."""
+        super().resizeEvent(event)
+        self._fit()
 
-    def heightForWidth(self, width: int, /) -> int:
-        """As many lines as it takes."""
-        box = QRect(0, 0, max(width, 1), 10_000)
-        return QFontMetrics(self._small_font()).boundingRect(box, self._flags(), self.text()).height() + 8
+    def changeEvent(self, event: QEvent) -> None:
+        """So do other fonts."""
+        super().changeEvent(event)
+        if event.type() in LOOK_CHANGES:
+            self._fit()
+
+    def _fit(self) -> None:
+        """Be as tall as the text is at this width: fixed, since layouts that ask every line are slow."""
+        box = QRect(0, 0, max(self.width(), 40), 10_000)
+        text = QFontMetrics(self._small_font()).boundingRect(box, _WRAPPED, self.text())
+        if text.height() + 8 != self.minimumHeight():
+            self.setFixedHeight(text.height() + 8)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Draw the text, darker and underlined when it would be pressed."""
@@ -279,78 +302,10 @@ class LineButton(QAbstractButton):
         painter = QPainter(self)
         painter.setFont(font)
         painter.setPen(QColor(now.text if near else now.secondary))
-        painter.drawText(self.rect(), self._flags(), self.text())
+        painter.drawText(self.rect(), _WRAPPED, self.text())
         painter.end()
-
-    def _flags(self) -> int:
-        return int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextWordWrap)
 
     def _small_font(self) -> QFont:
         font = QFont(self.font())
         font.setPixelSize(round(self.font().pixelSize() * 12 / 14))
         return font
-
-
-class FlowLayout(QLayout):
-    """Lays its items out in rows, each as wide as it wants, wrapping where the width ends."""
-
-    def __init__(self, spacing: int = 8) -> None:
-        super().__init__()
-        self._items: list[QLayoutItem] = []
-        self.setSpacing(spacing)
-        self.setContentsMargins(0, 0, 0, 0)
-
-    def addItem(self, item: QLayoutItem, /) -> None:
-        """Add an item at the end."""
-        self._items.append(item)
-
-    def count(self) -> int:
-        """How many items there are."""
-        return len(self._items)
-
-    def itemAt(self, index: int, /) -> QLayoutItem | None:
-        """The item at `index`, None outside."""
-        return self._items[index] if 0 <= index < len(self._items) else None
-
-    def takeAt(self, index: int, /) -> QLayoutItem | None:
-        """Remove and return the item at `index`."""
-        return self._items.pop(index) if 0 <= index < len(self._items) else None
-
-    def hasHeightForWidth(self) -> bool:
-        """Narrower is taller."""
-        return True
-
-    def heightForWidth(self, width: int, /) -> int:
-        """Height of all rows at `width`."""
-        return self._arrange(QRect(0, 0, width, 0), move=False)
-
-    def sizeHint(self) -> QSize:
-        """As small as may be."""
-        return self.minimumSize()
-
-    def minimumSize(self) -> QSize:
-        """The widest item."""
-        result = QSize()
-        for item in self._items:
-            result = result.expandedTo(item.minimumSize())
-        return result
-
-    def setGeometry(self, rect: QRect, /) -> None:
-        """Put the items into `rect`."""
-        super().setGeometry(rect)
-        self._arrange(rect, move=True)
-
-    def _arrange(self, rect: QRect, move: bool) -> int:
-        x, y, row = rect.x(), rect.y(), 0
-        for item in self._items:
-            if item.isEmpty():
-                continue
-            wanted = item.sizeHint()
-            wanted.setWidth(min(wanted.width(), max(rect.width(), item.minimumSize().width())))
-            if row and x + wanted.width() > rect.right() + 1:
-                x, y, row = rect.x(), y + row + self.spacing(), 0
-            if move:
-                item.setGeometry(QRect(QPoint(x, y), wanted))
-            x += wanted.width() + self.spacing()
-            row = max(row, wanted.height())
-        return y + row - rect.y()

@@ -132,6 +132,7 @@ class MainWindow(QMainWindow):
         self.sidebar.new_asked.connect(self.frame.close_over)
         self.sidebar.settings_asked.connect(self.frame.close_over)
         self.header.sidebar_asked.connect(self.frame.toggle)
+        self.frame.opened.connect(self.sidebar.list.setFocus)
         self.frame.wanted_changed.connect(partial(services.store, SIDEBAR))
         self.drops.files_dropped.connect(self._on_files)
         self.drops.text_dropped.connect(composer.editor.insertPlainText)

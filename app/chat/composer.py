@@ -11,8 +11,9 @@ from app.colours import colours, tinted
 from app.documents.attachments import Attachment
 from app.documents.chips import Chip
 from app.documents.drops import local_files
-from app.theme import side_margin
-from app.widgets import FlowLayout, IconButton, fix_size, label, set_property
+from app.layouts import FlowLayout
+from app.theme import scaled, side_margin
+from app.widgets import IconButton, fix_size, label, set_property
 
 MOST_LINES = 10
 LONG_PASTE = 16_000
@@ -145,6 +146,7 @@ class Composer(QWidget):
     def __init__(self, attach_shortcut: QKeySequence) -> None:
         super().__init__()
         self._busy = False
+        self._reading: Reading | None = None
         self._outer = QVBoxLayout(self)
         field = self._field = _Field()
         self._outer.addWidget(field)
@@ -227,6 +229,7 @@ class Composer(QWidget):
 
     def show_meter(self, reading: Reading | None) -> None:
         """Show how long the prompt will be; nothing while that is not known."""
+        self._reading = reading
         known = reading is not None and reading.total is not None and reading.total > 0
         self._ring.setVisible(known)
         self.meter.setVisible(known or (reading is not None and reading.total is None))
@@ -239,7 +242,12 @@ class Composer(QWidget):
         set_property(self.meter, "role", "error" if reading.too_long else "secondary")
         self._ring.show_share(reading.total / reading.window, reading.too_long)
         if reading.too_long:
-            self.meter.setText(self.tr("{n} tokens; the model's window is {m}").format(n=total, m=window))
+            sentence = self.tr("{n} tokens; the model's window is {m}").format(n=total, m=window)
+            short = self.tr("{n} of {m}").format(n=total, m=window)
+            room = self.width() - scaled(160)
+            self.meter.setText(
+                sentence if self.meter.fontMetrics().horizontalAdvance(sentence) <= room else short
+            )
             self.meter.setToolTip(self.tr("Leave out a part, or open a model with a longer window."))
         else:
             self.meter.setText(self.tr("{n} of {m}").format(n=total, m=window))
@@ -255,6 +263,7 @@ class Composer(QWidget):
         super().resizeEvent(event)
         side = side_margin(self.width())
         self._outer.setContentsMargins(side - 8, 4, side - 8, 16)
+        self.show_meter(self._reading)
 
     def _on_button(self) -> None:
         (self.stop_asked if self._busy else self.send_asked).emit()

@@ -17,8 +17,10 @@ from app.chat.reasoning import ReasoningFold
 from app.chat.ruler import SliceBar
 from app.chat.text_view import TextView
 from app.documents.chips import Chip
+from app.layouts import FlowLayout
 from app.notices import Details, error_tint
-from app.widgets import FlowLayout, IconLabel, LineButton, QuietButton, button, label
+from app.theme import scaled
+from app.widgets import IconLabel, LineButton, QuietButton, button, label
 
 OWN_SHARE = 0.75
 OWN_PADDING = 14
@@ -102,8 +104,7 @@ class ReceiptFooter(QWidget):
             text = self.tr("stopped · {line}").format(line=text)
         elif turn.finish_reason == "length":
             text = self.tr("cut off at its longest · {line}").format(line=text)
-        self.line.setText(text)
-        self.line.updateGeometry()
+        self.line.show_text(text)
         self.line.setAccessibleName(self.tr("Receipt: {line}").format(line=text))
         self.ruler.show_receipt(
             receipt.prompt_tokens, receipt.read, receipt.plan.reused, receipt.executed, receipt.closed
@@ -173,7 +174,11 @@ class Outcome(QWidget):
             copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(detail))
             ways.addWidget(fold)
             ways.addWidget(copy)
-        rows.addLayout(ways)
+        under = QHBoxLayout()
+        if failed:
+            under.addSpacing(scaled(16) + row.spacing())  # under the sentence, beside the icon
+        under.addLayout(ways, 1)
+        rows.addLayout(under)
         if detail:
             rows.addWidget(self._details)
 

@@ -39,9 +39,8 @@ class ReasoningFold(QWidget):
 
     def _name(self) -> None:
         if not self.text.isHidden():
-            self.line.setText(self.tr("Hide what the model thought"))
+            self.line.show_text(self.tr("Hide what the model thought"))
         elif self._thinking:
-            self.line.setText(self.tr("Thinking… Show it"))
+            self.line.show_text(self.tr("Thinking… Show it"))
         else:
-            self.line.setText(self.tr("Show what the model thought"))
-        self.line.updateGeometry()
+            self.line.show_text(self.tr("Show what the model thought"))

@@ -7,7 +7,6 @@ from PySide6.QtWidgets import (
     QGridLayout,
     QHBoxLayout,
     QLabel,
-    QScrollArea,
     QVBoxLayout,
     QWidget,
 )
@@ -15,6 +14,8 @@ from PySide6.QtWidgets import (
 from app import wording
 from app.chat import receipt_text
 from app.chat.ruler import SliceBar
+from app.layouts import PageArea
+from app.theme import scaled
 from app.widgets import IconLabel, button, label, rule
 from engine.api import GenerationStats, Receipt
 
@@ -33,15 +34,11 @@ class ReceiptDialog(QDialog):
         self._receipt, self._stats = receipt, stats
         self.setWindowTitle(self.tr("Receipt"))
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.resize(560, 700)
+        self.resize(scaled(560), min(scaled(700), 860))
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(0)
-        area = QScrollArea()
-        area.setWidgetResizable(True)
-        area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         page = QWidget()
-        page.setObjectName("page")
         self._rows = QVBoxLayout(page)
         self._rows.setContentsMargins(28, 24, 28, 20)
         self._rows.setSpacing(8)
@@ -51,8 +48,7 @@ class ReceiptDialog(QDialog):
         self._layers()
         self._measures()
         self._rows.addStretch(1)
-        area.setWidget(page)
-        outer.addWidget(area, 1)
+        outer.addWidget(PageArea(page), 1)
         outer.addWidget(rule())
         outer.addLayout(self._foot())
         QShortcut(QKeySequence.StandardKey.Close, self, self.close)

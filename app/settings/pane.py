@@ -11,7 +11,6 @@ from PySide6.QtWidgets import (
     QDoubleSpinBox,
     QFrame,
     QHBoxLayout,
-    QScrollArea,
     QSpinBox,
     QVBoxLayout,
     QWidget,
@@ -19,6 +18,7 @@ from PySide6.QtWidgets import (
 
 from app.bridge import EngineBridge
 from app.controls import Choices, Switch
+from app.layouts import PageArea
 from app.model import ModelKeeper
 from app.settings.preferences import (
     APPEARANCE,
@@ -30,7 +30,7 @@ from app.settings.preferences import (
     translated,
 )
 from app.settings.prefill import PrefillSection
-from app.theme import Appearance
+from app.theme import Appearance, scaled
 from app.widgets import fix_size, label
 
 
@@ -55,19 +55,14 @@ class SettingsPane(QDialog):
         self._model = model
         self.setWindowTitle(self.tr("Settings"))
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.resize(540, 700)
+        self.resize(scaled(540), min(scaled(700), 860))
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
-        area = QScrollArea()
-        area.setWidgetResizable(True)
-        area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         page = QWidget()
-        page.setObjectName("page")
         self._rows = QVBoxLayout(page)
         self._rows.setContentsMargins(28, 24, 28, 24)
         self._rows.setSpacing(10)
-        area.setWidget(page)
-        outer.addWidget(area)
+        outer.addWidget(PageArea(page))
         self.prefill = PrefillSection(preferences, bridge, model)
         self._card(self.tr("Reading"), self.prefill)
         self._card(self.tr("Answers"), self._temperature(), self._max_tokens())

@@ -33,6 +33,7 @@ class PrefillSection(QWidget):
         self._bridge = bridge
         self._model = model
         self._request = 0
+        self._ended = False
         rows = QVBoxLayout(self)
         rows.setContentsMargins(0, 0, 0, 0)
         rows.setSpacing(6)
@@ -78,6 +79,8 @@ class PrefillSection(QWidget):
     def commit(self) -> bool:
         """Store what is typed; False if it is refused, and the stored value stays."""
         self._pause.stop()
+        if self._ended:  # the field says once more that it was edited when it loses the focus for good
+            return True
         try:
             self._preferences.set(PREFILL, self.field.text().strip())
         except SettingError as error:
@@ -138,6 +141,7 @@ class PrefillSection(QWidget):
 
     def end(self) -> None:
         """Nothing that is still under way may reach this widget any more."""
+        self._ended = True
         self._pause.stop()
         self._model.changed.disconnect(self.ask)
         if self._request:

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import Qt
 
+from app.layouts import PageArea
 from app.settings.pane import SettingsPane
-from app.settings.preferences import MAX_TOKENS, PREFILL, TEMPERATURE, Preferences
+from app.settings.preferences import MAX_TOKENS, PREFILL, TEMPERATURE, TEXT_SIZE, Preferences
 from app.theme import Appearance
 from engine.api import PREFILL_CHUNK, PrefillPlanInfo
 from tests.app.driving import Driver
@@ -152,4 +153,33 @@ def test_the_longest_answer_is_obeyed_and_said(driver: Driver):
 def test_there_is_one_pane(bare: Driver):
     pane = open_pane(bare)
     assert open_pane(bare) is pane
+    pane.close()
+
+
+def test_leaving_the_pane_asks_nothing_more_of_the_engine(driver: Driver):
+    """A field that loses the focus for good says once more that it was edited."""
+    driver.window.show_settings()
+    pane = driver.window.findChild(SettingsPane)
+    assert pane is not None
+    pane.prefill.field.setText("512")
+    pane.close()
+    asked = len(driver.services.bridge._asked)
+    pane.prefill.field.editingFinished.emit()
+    assert len(driver.services.bridge._asked) == asked
+    assert pane.prefill._request == 0
+    assert driver.services.preferences.get(PREFILL) == 512
+
+
+def test_the_pane_is_never_narrower_than_what_stands_in_it(bare: Driver):
+    bare.window.show_settings()
+    pane = bare.window.findChild(SettingsPane)
+    assert pane is not None
+    area = pane.findChild(PageArea)
+    assert area is not None
+    page = area.widget()
+    assert page is not None
+    for size in (100, 160):
+        bare.services.preferences.set(TEXT_SIZE, size)
+        bare.services.apply_theme()
+        bare.qtbot.waitUntil(lambda: page.minimumSizeHint().width() <= area.viewport().width())
     pane.close()

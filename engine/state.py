@@ -13,9 +13,7 @@ from typing import Protocol
 import mlx.core as mx
 
 from engine.errors import LedgerError
-
-GROWTH = 256
-"""Rows a latent buffer grows by at least; a multiple of every query tile and row block."""
+from engine.rows import AppendOnlyRows
 
 
 class Store(Protocol):
@@ -129,53 +127,6 @@ class RecurrentSnapshot(LayerSnapshot):
         return (self.window, self.memory)
 
 
-class _Rows:
-    """An append-only buffer [B, capacity, W] that states at several positions may share.
-
-    Rows below `written` never change, so a (buffer, length) pair stays true for ever. Whoever
-    appends anywhere but at `written` gets a copy of its own prefix.
-    """
-
-    def __init__(self, batch: int, width: int, dtype: mx.Dtype) -> None:
-        self.batch, self.width, self.dtype = batch, width, dtype
-        self.data = mx.zeros((batch, 0, width), dtype)
-        self.written = 0
-
-    @property
-    def capacity(self) -> int:
-        return self.data.shape[1]
-
-    @property
-    def nbytes(self) -> int:
-        return self.data.nbytes
-
-    def reserve(self, rows: int) -> None:
-        """Make room for `rows` rows; grows in steps so that appends do not copy each time."""
-        if rows <= self.capacity:
-            return
-        target = max(rows, self.capacity + self.capacity // 8)
-        target = -(-target // GROWTH) * GROWTH
-        room = mx.zeros((self.batch, target - self.capacity, self.width), self.dtype)
-        self.data = mx.concatenate([self.data, room], axis=1)
-
-    def append(self, at: int, rows: mx.array) -> "_Rows":
-        """Write rows [B, n, W] at position `at`; returns the buffer that holds the result."""
-        if at != self.written:
-            return self._fork(at).append(at, rows)
-        end = at + rows.shape[1]
-        self.reserve(end)
-        self.data[:, at:end] = rows.astype(self.dtype)
-        self.written = end
-        return self
-
-    def _fork(self, length: int) -> "_Rows":
-        copy = _Rows(self.batch, self.width, self.dtype)
-        copy.reserve(self.capacity)
-        copy.data[:, :length] = self.data[:, :length]
-        copy.written = length
-        return copy
-
-
 class LatentState(LayerState):
     """MLA: the latent and the shared rope key of every token, side by side, [B, S, r + p].
 
@@ -185,10 +136,10 @@ class LatentState(LayerState):
     kind = "MLA"
 
     def __init__(
-        self, batch: int, width: int, dtype: mx.Dtype, rows: _Rows | None = None, position: int = 0
+        self, batch: int, width: int, dtype: mx.Dtype, rows: AppendOnlyRows | None = None, position: int = 0
     ) -> None:
         super().__init__(position)
-        self._rows = rows or _Rows(batch, width, dtype)
+        self._rows = rows or AppendOnlyRows(batch, width, dtype)
 
     def append(self, rows: mx.array) -> None:
         """Continue by the rows [B, n, r + p] of n tokens."""
@@ -200,17 +151,20 @@ class LatentState(LayerState):
         self._rows.reserve(tokens)
 
     def rows(self, length: int) -> mx.array:
-        """The first `length` rows [B, length, r + p]; those not absorbed are to be masked."""
-        self._rows.reserve(length)
-        return self._rows.data[:, :length]
+        """The first `length` rows [B, length, r + p] in one array; those not absorbed are to be masked."""
+        return self._rows.joined(length)
+
+    def pieces(self) -> list[mx.array]:
+        """All rows absorbed, as one or two arrays [B, n, r + p] that join in this order."""
+        return self._rows.pieces(self._position)
 
     def arrays(self) -> list[mx.array]:
         """See `LayerState`."""
-        return [self._rows.data[:, : self._position]]
+        return [mx.concatenate(self.pieces(), axis=1)]
 
     def pending(self) -> list[mx.array]:
         """See `LayerState`."""
-        return [self._rows.data]
+        return self._rows.arrays()
 
     def snapshot(self) -> "LatentSnapshot":
         """See `LayerState`."""
@@ -221,7 +175,7 @@ class LatentState(LayerState):
 class LatentSnapshot(LayerSnapshot):
     """A length of an append-only buffer."""
 
-    rows: _Rows
+    rows: AppendOnlyRows
 
     def thaw(self) -> LatentState:
         """See `LayerSnapshot`."""

@@ -56,21 +56,20 @@ class LatentAttention:
         q = q.reshape(batch, length, self.heads, self.nope + self.shared).swapaxes(1, 2)
         q = q * (LOG2_E * (self.nope + self.shared) ** -0.5)
         if length == 1:
-            context = self._absorbed(q, state.rows(start + 1))
+            context = self._absorbed(q, state.pieces())
         else:
             context = self._expanded(q, state.rows(_whole_blocks(start + length)), start)
         return self.output(context.swapaxes(1, 2).reshape(batch, length, -1))
 
-    def _absorbed(self, q: mx.array, rows: mx.array) -> mx.array:
-        """One query [B, H, 1, n + p] against rows [B, S, r + p]; returns [B, H, 1, dv]."""
+    def _absorbed(self, q: mx.array, pieces: list[mx.array]) -> mx.array:
+        """One query [B, H, 1, n + p] against rows in pieces [B, s, r + p]; returns [B, H, 1, dv]."""
         rank = self.latent_norm.shape[0]
         folded = q[..., : self.nope] @ self.key_up.swapaxes(-1, -2)
         query = mx.concatenate([folded, q[..., self.nope :]], axis=-1)[:, :, 0]
-        scores = (query @ rows.swapaxes(-1, -2)).astype(mx.float32)
-        weights = exp2(scores - scores.max(axis=-1, keepdims=True))
-        seen = weights.astype(rows.dtype) @ rows[..., :rank] / weights.sum(axis=-1, keepdims=True)
-        seen = seen.astype(rows.dtype)
-        return seen[:, :, None] @ self.value_up
+        scored = [((query @ rows.swapaxes(-1, -2)).astype(mx.float32), rows) for rows in pieces]
+        # The whole row is mixed: a slice of the rows would be copied first, their product is not.
+        mixed = _weighted_mean(scored, q.dtype)[..., :rank]
+        return mixed[:, :, None] @ self.value_up
 
     def _expanded(self, q: mx.array, rows: mx.array, start: int) -> mx.array:
         """Queries [B, H, T, n + p] at positions from `start` on; returns [B, H, T, dv]."""
@@ -110,9 +109,8 @@ class LatentAttention:
 def _tile_attention(tile: mx.array, keys: mx.array, values: mx.array) -> mx.array:
     """Queries [B, H, n, d] of the last n positions over keys [B, H, S, d] and values [B, H, S, dv].
 
-    Every query sees all keys before the tile, so only the tile's own keys are masked. Scores are
-    float32, to base 2 (log2(e) is in the scale of the queries), normalised after the product with
-    the values.
+    Every query sees all keys before the tile, so only the tile's own keys are masked. log2(e) is in
+    the scale of the queries.
     """
     rows = tile.shape[2]
     past = keys.shape[2] - rows
@@ -122,15 +120,23 @@ def _tile_attention(tile: mx.array, keys: mx.array, values: mx.array) -> mx.arra
     if past:
         earlier = (tile @ keys[:, :, :past].swapaxes(-1, -2)).astype(mx.float32)
         parts.append((earlier, values[:, :, :past]))
+    return _weighted_mean(parts, tile.dtype)
+
+
+def _weighted_mean(parts: list[tuple[mx.array, mx.array]], dtype: mx.Dtype) -> mx.array:
+    """Softmax over scores [.., n, S] that come in parts, applied to values [.., S, d]; returns [.., n, d].
+
+    Scores are float32 and to base 2; the sum is divided out after the product with the values.
+    """
     top = parts[0][0].max(axis=-1, keepdims=True)
     for scores, _ in parts[1:]:
         top = mx.maximum(top, scores.max(axis=-1, keepdims=True))
     total = mixed = mx.array(0.0)
-    for scores, seen in parts:
+    for scores, values in parts:
         weights = exp2(scores - top)
         total = total + weights.sum(axis=-1, keepdims=True)
-        mixed = mixed + weights.astype(tile.dtype) @ seen
-    return (mixed / total).astype(tile.dtype)
+        mixed = mixed + weights.astype(dtype) @ values
+    return (mixed / total).astype(dtype)
 
 
 def _whole_blocks(rows: int) -> int:

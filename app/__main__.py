@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from PySide6.QtCore import QTimer
-from PySide6.QtWidgets import QApplication
 
+from app.application import Application
 from app.brand import window_icon
 from app.crash import CrashReporter
-from app.opening import FileOpener
 from app.placement import Placement
 from app.resources import DEMO_MODEL
 from app.services import Services
@@ -26,7 +25,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--tour", action="store_true", help="run the main job by script and print what happens"
     )
-    parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="where the tour saves its pictures")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="where the tour saves its picture")
     parser.add_argument("files", type=Path, nargs="*", help="documents to attach")
     return parser.parse_args(arguments)
 
@@ -45,21 +44,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 1
         os.environ["QT_QPA_PLATFORM"] = "offscreen"
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C in the terminal ends the process at once
-    application = QApplication(sys.argv[:1])
+    application = Application(sys.argv[:1])
     application.setApplicationName("Perigee")
     application.setApplicationDisplayName("Perigee")
     application.setWindowIcon(window_icon())
-    opener = FileOpener(application)
     services = Services(application)
     CrashReporter(services.notices, services).install()
     window = MainWindow(services)
     if chosen.tour:
         window.show()
-        return run_tour(window, services, chosen.model, chosen.pictures)
+        return run_tour(window, services, chosen.model, chosen.picture)
     Placement(window, services)
     window.show()
-    opener.deliver_to(window.open_files)
-    opener.open([path.absolute() for path in chosen.files])
+    application.deliver_to(window.open_files)
+    application.open_files([path.absolute() for path in chosen.files])
 
     def begin() -> None:
         services.bridge.start()

@@ -19,17 +19,17 @@ from app.theme import Appearance
 from app.window import MainWindow
 
 LIMIT_SECONDS = 300
-PICTURES = ROOT / "build"
-PICTURE_SIZE = (1200, 780)
+PICTURE = ROOT / "build" / "tour.png"
+"""Its dark counterpart is saved beside it."""
 
 
 class TourFailedError(Exception):
     """The tour cannot go on; the message says why."""
 
 
-def run_tour(window: MainWindow, services: Services, model: Path, pictures: Path | None = None) -> int:
+def run_tour(window: MainWindow, services: Services, model: Path, picture: Path | None = None) -> int:
     """Run the tour; 0 if everything went as it should, else 1 with a message on the standard error."""
-    tour = _Tour(window, services, pictures or PICTURES)
+    tour = _Tour(window, services, picture or PICTURE)
     try:
         tour.run(model)
     except TourFailedError as failure:
@@ -61,9 +61,9 @@ def drop_files(target: QWidget, paths: list[Path]) -> bool:
 
 
 class _Tour:
-    def __init__(self, window: MainWindow, services: Services, pictures: Path) -> None:
+    def __init__(self, window: MainWindow, services: Services, picture: Path) -> None:
         self._window = window
-        self._pictures = pictures
+        self._file = picture
         self._services = services
         self._deadline = time.monotonic() + LIMIT_SECONDS
         self._written = 0
@@ -81,8 +81,8 @@ class _Tour:
         self._drop(sample)
         turn = self._ask(sample.question)
         self._check(turn, sample)
-        self._picture(Appearance.LIGHT, "tour.png")
-        self._picture(Appearance.DARK, "tour-dark.png")
+        self._picture(Appearance.LIGHT, self._file)
+        self._picture(Appearance.DARK, self._file.with_stem(f"{self._file.stem}-dark"))
 
     def _load(self, model: Path) -> None:
         started = time.monotonic()
@@ -137,15 +137,14 @@ class _Tour:
         if sample.answer not in turn.text:
             raise TourFailedError(f"the answer should hold “{sample.answer}”.")
 
-    def _picture(self, appearance: Appearance, name: str) -> None:
+    def _picture(self, appearance: Appearance, file: Path) -> None:
         self._services.theme.apply(appearance)
         settled = time.monotonic() + 0.5
         self._wait("the window to be drawn", lambda: time.monotonic() > settled)
-        picture = self._pictures / name
-        self._pictures.mkdir(parents=True, exist_ok=True)
-        if not self._window.grab().save(str(picture)):
-            raise TourFailedError(f"{picture} could not be written.")
-        _say(f"Picture: {picture.relative_to(ROOT) if picture.is_relative_to(ROOT) else picture}")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if not self._window.grab().save(str(file)):
+            raise TourFailedError(f"{file} could not be written.")
+        _say(f"Picture: {file.relative_to(ROOT) if file.is_relative_to(ROOT) else file}")
 
     def _wait(self, what: str, over: Callable[[], bool]) -> None:
         """Let the window live until `over`; the tour ends when its time is up."""

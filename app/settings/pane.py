@@ -95,7 +95,7 @@ class SettingsPane(QDialog):
         rows.setContentsMargins(0, 0, 0, 0)
         rows.setSpacing(2)
         row = QHBoxLayout()
-        row.setSpacing(10)
+        row.setSpacing(8)
         title = label(translated(setting.title))
         row.addWidget(title)
         row.addStretch(1)

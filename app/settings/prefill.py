@@ -62,19 +62,28 @@ class PrefillSection(QWidget):
         self.environment = label("", "warning", wrap=True, select=True)
         self.environment.hide()
         rows.addWidget(self.environment)
-        rows.addSpacing(4)
-        rows.addWidget(rule())
-        rows.addSpacing(4)
-        self.example = label("", "secondary", wrap=True)
-        rows.addWidget(self.example)
-        self.plan = label("", wrap=True, select=True)
-        rows.addWidget(self.plan)
+        rows.addWidget(self._outlook())
         self._pause = QTimer(self, singleShot=True, interval=PAUSE_MS)
         self._pause.timeout.connect(self.commit)
         self.field.textEdited.connect(self._pause.start)
         self.field.editingFinished.connect(self.commit)
         model.changed.connect(self.ask)
         self.ask()
+
+    def _outlook(self) -> QWidget:
+        """What the value comes to, below a hairline."""
+        self.outlook = QWidget()
+        rows = QVBoxLayout(self.outlook)
+        rows.setContentsMargins(0, 4, 0, 0)
+        rows.setSpacing(4)
+        rows.addWidget(rule())
+        rows.addSpacing(4)
+        self.example = label("", "secondary", wrap=True)
+        rows.addWidget(self.example)
+        self.plan = label("", wrap=True, select=True)
+        rows.addWidget(self.plan)
+        self.outlook.hide()
+        return self.outlook
 
     def commit(self) -> bool:
         """Store what is typed; False if it is refused, and the stored value stays."""
@@ -110,7 +119,9 @@ class PrefillSection(QWidget):
         elif isinstance(event, Failed):
             self.plan.setText("")
             self.example.setText("")
-            self._show_environment(event.error.message)
+            self.outlook.hide()
+            advice = self.tr("Start Perigee without it, or with a number that is allowed.")
+            self._show_environment(f"{event.error.message} {advice}")
 
     def show_plan(self, plan: PrefillPlanInfo, info: ModelInfo | None) -> None:
         """Show what the plan would be, for the model of `info` if one is loaded."""
@@ -120,6 +131,7 @@ class PrefillSection(QWidget):
         if info is not None and not info.supports_chunked_prefill and info.single_pass_reason not in text:
             text = f"{text} {info.single_pass_reason}"
         self.plan.setText(text)
+        self.outlook.show()
         overridden = plan.source == "environment"
         self._show_environment(
             self.tr(

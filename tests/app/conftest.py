@@ -10,9 +10,16 @@ import shiboken6
 from PySide6.QtCore import QEvent, QThread, QTimer
 from PySide6.QtWidgets import QApplication
 
+from app.application import Application
 from app.services import Services
 from app.window import MainWindow
 from tests.app.driving import Driver
+
+
+@pytest.fixture(scope="session")
+def qapp_cls() -> type[Application]:
+    """The application object of the app itself."""
+    return Application
 
 
 @pytest.fixture(autouse=True)

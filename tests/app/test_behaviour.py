@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QMimeData, QPoint, QPointF, QSize, Qt, QUrl
+from PySide6.QtCore import QEvent, QMimeData, QObject, QPoint, QPointF, QSize, Qt, QUrl
 from PySide6.QtGui import QAccessible, QAccessibleInterface, QColor, QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QApplication, QWidget
 
@@ -138,6 +138,16 @@ def test_dropped_text_goes_into_the_question(bare: Driver):
 # --- reading along ---
 
 
+class ResizeCounter(QObject):
+    """Counts how often what it is installed on is laid out anew."""
+
+    count = 0
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        self.count += event.type() in (QEvent.Type.Resize, QEvent.Type.LayoutRequest)
+        return False
+
+
 @pytest.fixture
 def page(qtbot) -> Transcript:
     transcript = Transcript()
@@ -177,17 +187,28 @@ def test_text_is_shown_as_it_is(page: Transcript):
     assert view.question.text.toPlainText() == "<b>question</b>"
 
 
-def test_a_long_answer_costs_little_per_token(page: Transcript, qtbot):
-    from time import perf_counter
-
+def test_a_token_costs_the_same_at_the_end_of_a_long_answer(page: Transcript, qtbot):
+    """Only what is new is laid out: nothing of the text before it, and no other turn."""
+    for number in range(20):
+        page.add_turn(Turn(f"question {number}", state="done", text="an answer"))
     turn = Turn("question", state="writing")
     page.add_turn(turn)
-    page.append_text(turn, filler(14_000) * 4)
+    page.append_text(turn, filler(14_000) * 2)
     qtbot.wait(50)
-    started = perf_counter()
-    for _ in range(50):
-        page.append_text(turn, "word ")
-    assert (perf_counter() - started) / 50 < 0.05
+    view = page.view_of(turn).answer.text
+    assert view is not None
+    length = len(view.toPlainText())
+    changes: list[tuple[int, int, int]] = []
+    view.document().contentsChange.connect(lambda *change: changes.append(change))
+    watch = ResizeCounter()
+    for other, widget in page._views.items():
+        if other is not turn:
+            widget.installEventFilter(watch)
+    for _ in range(30):
+        page.append_text(turn, "\nword")
+        QApplication.processEvents()
+    assert changes == [(length + 5 * n, 0, 5) for n in range(30)]
+    assert watch.count == 0
 
 
 def test_what_the_model_thinks_is_folded_beside_the_answer(page: Transcript):

@@ -5,11 +5,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QCoreApplication, QEvent, QPoint, QRect, QSize, Qt
+from PySide6.QtCore import QPoint, QRect, QSize, Qt
 from PySide6.QtGui import QFileOpenEvent
 from PySide6.QtWidgets import QApplication
 
-from app.opening import FileOpener
+from app.application import Application
 from app.placement import Placement, placed
 from app.settings.preferences import SETTINGS, SIDEBAR, TEXT_SIZE, WINDOW, Preferences
 from app.widgets import IconButton
@@ -102,19 +102,17 @@ def test_size_and_place_are_remembered(closed_driver: Driver):
 # --- files that the system opens ---
 
 
-def test_files_opened_by_the_system_are_attached_even_before_there_is_a_window(bare: Driver, tmp_path: Path):
-    application = QCoreApplication.instance()
-    assert application is not None
-    opener = FileOpener(application)
+def test_files_opened_by_the_system_are_attached_even_before_there_is_a_window(
+    bare: Driver, tmp_path: Path, qapp: Application
+):
     first, second = bare.document(tmp_path, name="one.txt"), bare.document(tmp_path, name="two.txt")
-    QApplication.sendEvent(application, QFileOpenEvent(str(first)))
+    QApplication.sendEvent(qapp, QFileOpenEvent(str(first)))
     assert bare.chips() == []
-    opener.deliver_to(bare.window.open_files)
+    qapp.deliver_to(bare.window.open_files)
     assert len(bare.chips()) == 1
-    QApplication.sendEvent(application, QFileOpenEvent(str(second)))
+    QApplication.sendEvent(qapp, QFileOpenEvent(str(second)))
     assert [chip.partition(",")[0] for chip in bare.chips()] == ["one.txt", "two.txt"]
-    opener.deleteLater()
-    QApplication.sendPostedEvents(opener, QEvent.Type.DeferredDelete.value)
+    qapp.deliver_to(None)
 
 
 # --- text size and words ---

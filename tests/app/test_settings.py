@@ -183,3 +183,16 @@ def test_the_pane_is_never_narrower_than_what_stands_in_it(bare: Driver):
         bare.services.apply_theme()
         bare.qtbot.waitUntil(lambda: page.minimumSizeHint().width() <= area.viewport().width())
     pane.close()
+
+
+def test_a_variable_that_is_refused_is_said_with_what_to_do(bare: Driver, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(PREFILL_CHUNK.environment_variable, "7")
+    bare.window.show_settings()
+    pane = bare.window.findChild(SettingsPane)
+    assert pane is not None
+    section = pane.prefill
+    bare.wait(lambda: not section.environment.isHidden())
+    assert "64 and 32768" in section.environment.text()
+    assert "Start Perigee without it" in section.environment.text()
+    assert section.outlook.isHidden()
+    pane.close()

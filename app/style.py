@@ -93,6 +93,7 @@ QPushButton:focus {{ border-color: {accent}; }}
 QPushButton:disabled {{ color: {secondary}; }}
 QPushButton[kind="primary"] {{ background: {accent}; color: {on_accent}; border: 1px solid {accent}; }}
 QPushButton[kind="primary"]:hover {{ background: {accent_hover}; }}
+QPushButton[kind="primary"]:focus {{ border-color: {text}; }}
 QPushButton[kind="link"] {{ background: transparent; border: none; color: {accent}; padding: 2px 0px;
     text-align: left; }}
 QPushButton[kind="link"]:hover, QPushButton[kind="link"]:focus {{ text-decoration: underline; }}
@@ -103,8 +104,9 @@ QLineEdit, QSpinBox, QDoubleSpinBox {{ background: {card}; border: 1px solid {ed
 QLineEdit:focus, QSpinBox:focus, QDoubleSpinBox:focus {{ border-color: {accent}; }}
 QLineEdit#qt_spinbox_lineedit {{ border: none; background: transparent; padding: 0px; min-height: 0px; }}
 QFrame#choices {{ background: {hover}; border: none; border-radius: 8px; }}
-QToolButton[kind="segment"] {{ padding: 4px 12px; border-radius: 6px; }}
+QToolButton[kind="segment"] {{ padding: 3px 11px; border: 1px solid transparent; border-radius: 6px; }}
 QToolButton[kind="segment"]:checked {{ background: {raised}; }}
+QToolButton[kind="segment"]:focus {{ border-color: {accent}; }}
 QLineEdit[failed="true"] {{ border-color: {error}; }}
 QSpinBox::up-button, QSpinBox::down-button, QDoubleSpinBox::up-button, QDoubleSpinBox::down-button {{
     width: 0px; border: none; }}
@@ -113,6 +115,7 @@ QListView {{ background: transparent; border: none; outline: none; }}
 QListView::item {{ border-radius: 8px; padding: 7px 10px; color: {text}; }}
 QListView::item:hover {{ background: {hover}; }}
 QListView::item:selected {{ background: {selected}; color: {text}; }}
+QListView::item:selected:focus {{ background: {accent_faint}; }}
 
 QMenu {{ background: {card}; border: 1px solid {hairline}; border-radius: 8px; padding: 4px; }}
 QMenu::item {{ padding: 5px 24px 5px 12px; border-radius: 6px; }}

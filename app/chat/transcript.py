@@ -135,8 +135,8 @@ class Transcript(QScrollArea):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Keep the column centred."""
+        self._place()  # first, so that a column that stays as wide as it is wraps nothing anew
         super().resizeEvent(event)
-        self._place()
 
     def event(self, event: QEvent, /) -> bool:
         """Place the floating button when the layout has settled."""

@@ -211,6 +211,25 @@ def test_a_token_costs_the_same_at_the_end_of_a_long_answer(page: Transcript, qt
     assert watch.count == 0
 
 
+def test_a_wider_window_wraps_nothing_anew_where_the_column_stays(page: Transcript, qtbot):
+    views = []
+    for number in range(5):
+        turn = Turn(f"question {number}", state="done", text="an answer")
+        page.add_turn(turn)
+        views.append(page.view_of(turn))
+    page.resize(1000, 600)
+    qtbot.wait(20)
+    watch = ResizeCounter()
+    for view in views:
+        view.installEventFilter(watch)
+    widths = [view.width() for view in views]
+    for width in (1040, 1100, 900, 1300):
+        page.resize(width, 600)
+        QApplication.processEvents()
+    assert [view.width() for view in views] == widths
+    assert watch.count == 0
+
+
 def test_what_the_model_thinks_is_folded_beside_the_answer(page: Transcript):
     turn = Turn("question", state="writing")
     page.add_turn(turn)

@@ -7,6 +7,7 @@ from PySide6.QtGui import QColor, QDropEvent, QFont, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QWidget
 
 from app.colours import colours, tinted
+from app.theme import scaled
 
 
 def local_files(data: QMimeData) -> list[Path]:
@@ -84,7 +85,7 @@ class _Veil(QWidget):
         painter.setBrush(tinted(now.accent, 0.05))
         painter.drawRoundedRect(QRectF(self.rect()).adjusted(16, 16, -16, -16), 12, 12)
         font = self.font()
-        font.setPixelSize(20)
+        font.setPixelSize(scaled(20))
         font.setWeight(QFont.Weight.DemiBold)
         painter.setFont(font)
         painter.setPen(QColor(now.text))

@@ -205,7 +205,7 @@ class Tune:
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """Cancel everything and end the threads. Final: `ShutDown`, the last event of all."""
+    """Cancel everything and end the threads. Final: `ShutDown`, after which only refusals come."""
 
     request: int
 

@@ -6,6 +6,7 @@ usage, 130 stopped by the user.
 """
 
 import argparse
+import io
 import json
 import os
 import sys
@@ -13,30 +14,38 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.api import PREFILL_CHUNK, Message, Sampling
+from engine.api import PREFILL_CHUNK, Document, Message, Sampling
 from engine.errors import PerigeeError, PromptError
+from engine.explain import explain
 from engine.terminal import CountingBar, Say
 
 if TYPE_CHECKING:
     from engine.generation.generator import Outcome
+    from engine.generation.prefill import PrefillPolicy
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     options = _parser().parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that knows no “ is no reason to stop
     try:
         status: int = options.run(options)
         sys.stdout.flush()
-    except PerigeeError as error:
-        if getattr(options, "json", False):
-            print(json.dumps({"error": {"kind": error.kind, "message": str(error)}}))
-        print(f"perigee: {error}", file=sys.stderr)
-        return 1
     except KeyboardInterrupt:
         print("perigee: stopped", file=sys.stderr)
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads what is left
+        return 1
+    except Exception as error:  # noqa: BLE001 - whatever it is, it ends as a message and a status
+        info = explain(error)
+        if options.json:
+            print(json.dumps({"error": {"kind": info.kind, "message": info.message}}))
+        if not isinstance(error, PerigeeError):
+            print(info.detail, file=sys.stderr)
+        print(f"perigee: {info.message}", file=sys.stderr)
         return 1
     return status
 
@@ -82,7 +91,7 @@ def _add_generate(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--temperature", type=float, metavar="T", help="0 is greedy (default: the model's)")
     parser.add_argument("--top-p", type=float, default=None)
-    parser.add_argument("--top-k", type=int, default=0)
+    parser.add_argument("--top-k", type=int, default=None)
     parser.add_argument("--min-p", type=float, default=0.0)
     parser.add_argument("--repetition-penalty", type=float, default=1.0)
     parser.add_argument("--seed", type=int, metavar="S", help="makes sampling repeatable")
@@ -105,7 +114,7 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     _add_model(parser)
     parser.add_argument("--prompt-tokens", type=int, default=8192, metavar="N")
     parser.add_argument("--generate", type=int, default=128, metavar="N", help="tokens to generate")
-    parser.add_argument("--prefill-chunk", metavar="N", default=str(PREFILL_CHUNK.default))
+    parser.add_argument("--prefill-chunk", metavar="N", help="as for generate")
     parser.add_argument("--runs", type=int, default=3, help="runs of each engine")
     parser.add_argument("--against", choices=["mlx-lm"], help="alternate with another engine")
     _add_json(parser)
@@ -123,46 +132,65 @@ def _generate(options: argparse.Namespace) -> int:
     from engine.checkpoint.loader import prepare_model, read_weights
     from engine.documents import read_document
     from engine.generation.generator import Generator, Options
-    from engine.generation.prefill import PrefillPolicy
     from engine.runtime import default_sampling
     from engine.text.chat_format import ChatFormat
     from engine.text.tokenizer import Tokenizer
 
-    if options.prefill_chunk is None:
-        policy = PrefillPolicy.from_setting(PREFILL_CHUNK.default)
-    else:
-        policy = PrefillPolicy(PREFILL_CHUNK.check(options.prefill_chunk, "--prefill-chunk"))
-    question = sys.stdin.read() if options.prompt == "-" else options.prompt
+    policy = _policy(options)
+    question = _standard_input() if options.prompt == "-" else options.prompt
     if not question.strip() and not options.file:
         raise PromptError("The prompt is empty. Give a question with -p, or a document with -f.")
     documents = tuple(read_document(path) for path in options.file)
+    say = Say(quiet=options.json)
+    for document in documents:
+        say.document(document)
     messages = (Message("user", question, documents),)
     if options.system:
         messages = (Message("system", options.system), *messages)
     loaded = prepare_model(options.model)
     tokenizer = Tokenizer.load(options.model)
     prompt = ChatFormat.load(options.model, tokenizer).prompt(messages)
-    read_weights(loaded)
     defaults = default_sampling(loaded)
     sampling = Sampling(
         temperature=defaults.temperature if options.temperature is None else options.temperature,
         top_p=defaults.top_p if options.top_p is None else options.top_p,
-        top_k=options.top_k,
+        top_k=defaults.top_k if options.top_k is None else options.top_k,
         min_p=options.min_p,
         repetition_penalty=options.repetition_penalty,
         seed=options.seed,
     )
-    say = Say(quiet=options.json)
-    outcome = Generator(loaded.model, tokenizer).generate(
-        prompt, policy, Options(sampling, options.max_tokens, tuple(options.stop)), say
-    )
+    wanted = Options(sampling, options.max_tokens, tuple(options.stop))
+    generator = Generator(loaded.model, tokenizer)
+    generator.check(prompt.ids, wanted)  # before the weights are read, which can take long
+    read_weights(loaded)
+    outcome = generator.generate(prompt, policy, wanted, say)
     say.done(outcome)
     if options.json:
-        print(json.dumps(outcome_as_json(outcome)))
+        print(json.dumps(outcome_as_json(outcome, documents)))
     return 0
 
 
-def outcome_as_json(outcome: "Outcome") -> dict[str, object]:
+def _policy(options: argparse.Namespace) -> "PrefillPolicy":
+    """--prefill-chunk if it was given, else the environment variable, else the default."""
+    from engine.generation.prefill import PrefillPolicy
+
+    if options.prefill_chunk is None:
+        return PrefillPolicy.from_setting(PREFILL_CHUNK.default)
+    return PrefillPolicy(PREFILL_CHUNK.check(options.prefill_chunk, "--prefill-chunk"))
+
+
+def _standard_input() -> str:
+    """The question from standard input, which must be UTF-8: a guess would change it in silence."""
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise PromptError(
+            f"Standard input is not UTF-8 (byte {error.start}). Convert it, or put the text into a file and "
+            "give it with -f, where other encodings are recognised."
+        ) from error
+
+
+def outcome_as_json(outcome: "Outcome", documents: Sequence[Document] = ()) -> dict[str, object]:
     """The documented JSON of `perigee generate`."""
     stats, receipt = outcome.stats, outcome.receipt
     return {
@@ -182,6 +210,10 @@ def outcome_as_json(outcome: "Outcome") -> dict[str, object]:
         },
         "decode": {"seconds": stats.decode_seconds, "tokens_per_second": stats.decode_tokens_per_second},
         "peak_memory_bytes": stats.peak_memory_bytes,
+        "documents": [
+            {"name": d.name, "characters": len(d.text), "encoding": d.encoding, "replaced": d.replaced}
+            for d in documents
+        ],
         "receipt": {
             "closed": receipt.closed,
             "problem": receipt.problem,
@@ -228,7 +260,7 @@ def _bench(options: argparse.Namespace) -> int:
         options.model,
         options.prompt_tokens,
         options.generate,
-        PREFILL_CHUNK.check(options.prefill_chunk, "--prefill-chunk"),
+        _policy(options).configured,
         against=options.against,
         runs=options.runs,
         steps=CountingBar(quiet=options.json),

@@ -71,6 +71,12 @@ class CancelledError(PerigeeError):
     kind = "cancelled"
 
 
+class NumericsError(PerigeeError):
+    """The model computed something that is not a number: never answer from it."""
+
+    kind = "numerics"
+
+
 class LedgerError(PerigeeError):
     """The layers of a state do not agree on what they have read: never answer from it."""
 

@@ -53,7 +53,7 @@ class AppendOnlyRows:
     def append(self, at: int, rows: mx.array) -> "AppendOnlyRows":
         """Write rows [B, n, W] at position `at`; returns the buffer that holds the result."""
         if at != self.written:
-            return self._fork(at).append(at, rows)
+            return self.fork(at).append(at, rows)
         rows = rows.astype(self.dtype)
         count = rows.shape[1]
         if count > 1 or self.written - self._settled == TAIL:
@@ -90,9 +90,10 @@ class AppendOnlyRows:
             self._head[:, self._settled : self.written] = self._tail[:, :waiting]
             self._settled = self.written
 
-    def _fork(self, length: int) -> "AppendOnlyRows":
+    def fork(self, length: int) -> "AppendOnlyRows":
+        """A buffer of its own with the first `length` rows."""
         copy = AppendOnlyRows(self.batch, self.width, self.dtype)
-        copy.reserve(max(self.capacity, length))
+        copy.reserve(length)
         place = 0
         for piece in self.pieces(length):
             copy._head[:, place : place + piece.shape[1]] = piece

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import logging
 import time
 from dataclasses import dataclass
 
@@ -33,15 +34,18 @@ from engine.api import (
 )
 from engine.checkpoint.loader import LoadedModel, prepare_model, read_weights
 from engine.desk import Desk, Reader
-from engine.errors import CancelledError, NoModelError
+from engine.errors import CancelledError, NoModelError, SettingError
 from engine.generation.generator import Generator, Options
 from engine.generation.prefill import PrefillPolicy
+from engine.generation.sampling import check_sampling
 from engine.planning.steps import Steps
 from engine.planning.tuning import tune
 from engine.planning.verification import Needle, verify
 from engine.text.chat_format import ChatFormat
 from engine.text.tokenizer import Tokenizer
 from engine.work import Cancelled, Emit, ModelCommand
+
+log = logging.getLogger(__name__)
 
 _PROGRESS_SECONDS = 0.05
 
@@ -214,15 +218,24 @@ def describe(loaded: LoadedModel, chat_format: ChatFormat) -> ModelInfo:
 
 
 def default_sampling(loaded: LoadedModel) -> Sampling:
-    """Sampling from generation_config.json; without one, temperature 0.6."""
+    """Sampling from generation_config.json; temperature 0.6 where it is silent or out of range."""
     try:
         text = (loaded.folder / "generation_config.json").read_text(encoding="utf-8")
         config = json.loads(text)
     except (OSError, ValueError):
         return Sampling(temperature=0.6)
-    if not isinstance(config, dict) or config.get("do_sample") is False:
-        return Sampling(temperature=0.0)
-    temperature, top_p = config.get("temperature", 0.6), config.get("top_p", 1.0)
-    if not all(isinstance(x, int | float) for x in (temperature, top_p)):
+    if not isinstance(config, dict):
         return Sampling(temperature=0.6)
-    return Sampling(temperature=float(temperature), top_p=float(top_p))
+    if config.get("do_sample") is False:
+        return Sampling(temperature=0.0)
+    try:
+        wanted = Sampling(
+            temperature=float(config.get("temperature", 0.6)),
+            top_p=float(config.get("top_p", 1.0)),
+            top_k=int(config.get("top_k", 0)),
+        )
+        check_sampling(wanted)
+    except (TypeError, ValueError, OverflowError, SettingError) as error:
+        log.info("generation_config.json of %s is not used: %s", loaded.folder.name, error)
+        return Sampling(temperature=0.6)
+    return wanted

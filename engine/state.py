@@ -148,6 +148,8 @@ class LatentState(LayerState):
 
     def reserve(self, tokens: int) -> None:
         """Make room for a sequence of `tokens` tokens in one step."""
+        if self._position != self._rows.written:
+            self._rows = self._rows.fork(self._position)
         self._rows.reserve(tokens)
 
     def rows(self, length: int) -> mx.array:

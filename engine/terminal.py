@@ -3,7 +3,7 @@
 import sys
 from typing import TYPE_CHECKING
 
-from engine.api import PrefillPlanInfo, ToolCall
+from engine.api import Document, PrefillPlanInfo, ToolCall
 
 if TYPE_CHECKING:
     from engine.generation.generator import Outcome
@@ -37,6 +37,13 @@ class Say:
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
         self._line = _Line(quiet)
+
+    def document(self, document: Document) -> None:
+        """A word about a document that was not plain UTF-8, or not all of it."""
+        if self._quiet or (document.encoding == "utf-8" and not document.replaced):
+            return
+        lost = f", {document.replaced:,} characters could not be decoded" if document.replaced else ""
+        sys.stderr.write(f"{document.name}: read as {document.encoding}{lost}\n")
 
     def planned(self, plan: PrefillPlanInfo) -> None:
         """How the prompt will be read."""

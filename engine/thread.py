@@ -8,7 +8,6 @@ command gets exactly one final event, whatever happens, and an exception never e
 import logging
 import queue
 import threading
-import traceback
 from collections.abc import Callable
 
 from engine.api import (
@@ -26,10 +25,14 @@ from engine.api import (
     next_request,
 )
 from engine.desk import Desk
-from engine.errors import CancelledError, PerigeeError
+from engine.errors import CancelledError
+from engine.explain import explain
 from engine.work import Cancelled, DeskCommand, ModelCommand
 
 log = logging.getLogger(__name__)
+
+_DESK_PATIENCE = 1.0
+"""Seconds the end waits for a text that is being counted; the thread is a daemon."""
 
 _DESK_COMMANDS = (ReadDocument, CountTokens, PlanPrefill)
 
@@ -49,13 +52,19 @@ class Engine:
         self._open: dict[int, threading.Event] = {}
         self._lock = threading.Lock()
         self._closing = False
+        self._started = False
+        self._ended = False
         self._model_thread = threading.Thread(target=self._run_models, name="perigee-engine", daemon=True)
         self._desk_thread = threading.Thread(target=self._run_desk, name="perigee-desk", daemon=True)
 
     def start(self) -> None:
-        """Start the threads. Returns at once."""
-        self._desk_thread.start()
-        self._model_thread.start()
+        """Start the threads, once; further calls do nothing. Returns at once."""
+        with self._lock:
+            if self._started:
+                return
+            self._started = True
+            self._desk_thread.start()
+            self._model_thread.start()
 
     def submit(self, command: Command) -> None:
         """Queue a command. `Cancel` takes effect at once."""
@@ -81,11 +90,16 @@ class Engine:
         """Cancel everything and end the threads; True if they ended within `timeout` seconds.
 
         Commands that are still queued get their final event too, also on an engine never started.
+        Called from the event callback it does not wait, since it would wait for itself.
         """
-        self.submit(Shutdown(next_request()))
-        if self._model_thread.ident is None:
-            self.start()
-        self._model_thread.join(timeout)
+        with self._lock:
+            number = next_request()
+            while number in self._open:
+                number = next_request()
+        self.submit(Shutdown(number))
+        self.start()
+        if threading.current_thread() not in (self._model_thread, self._desk_thread):
+            self._model_thread.join(timeout)
         return not self._model_thread.is_alive()
 
     def _refusal(self, command: Command) -> ErrorInfo | None:
@@ -104,9 +118,11 @@ class Engine:
         self._emit(CancelAccepted(command.request, command.target, running=flag is not None))
 
     def _emit(self, event: Event) -> None:
+        if self._ended and threading.current_thread() is self._desk_thread:
+            return  # a count that outlived the engine: `ShutDown` was the last event
         try:
             self._on_event(event)
-        except Exception:
+        except (Exception, SystemExit):
             log.exception("the event callback raised for %s", type(event).__name__)
 
     def _finish(self, request: int, event: Event) -> None:
@@ -135,43 +151,27 @@ class Engine:
         serve, unload = self._open_runtime()
         while not isinstance(command := self._model_queue.get(), Shutdown):
             self._serve(command, lambda cancelled, c=command: serve(c, cancelled))
-        unload()
+        try:
+            unload()
+        except Exception:
+            log.exception("the model could not be freed")
         self._desk_queue.put(None)
-        self._desk_thread.join()
+        self._desk_thread.join(_DESK_PATIENCE)
         self._finish(command.request, ShutDown(command.request))
+        self._ended = True
 
     def _open_runtime(self) -> tuple[Callable[[ModelCommand, Cancelled], Event], Callable[[], None]]:
         """Import MLX on this thread. If that fails, every command says why instead of waiting."""
         try:
             from engine.runtime import Runtime
-        except ImportError as error:
-            log.exception("MLX cannot be imported")
+
+            runtime = Runtime(self._desk, self._emit)
+        except Exception as error:  # a missing library, or no device it can use
+            log.exception("MLX cannot be used")
             reason = f"Perigee's numerical library (MLX) cannot be loaded: {error}. Install Perigee again."
 
             def refuse(command: ModelCommand, _cancelled: Cancelled) -> Event:
                 return Failed(command.request, ErrorInfo("backend", reason))
 
             return refuse, lambda: None
-        runtime = Runtime(self._desk, self._emit)
         return runtime.serve, runtime.unload
-
-
-def explain(error: Exception) -> ErrorInfo:
-    """An error as a value with a message a person can act on; the rest goes into the detail."""
-    detail = "".join(traceback.format_exception(error))
-    if isinstance(error, PerigeeError):
-        return ErrorInfo(error.kind, str(error), detail)
-    text = str(error)
-    if isinstance(error, MemoryError) or "memory" in text.lower() or "allocate" in text.lower():
-        return ErrorInfo(
-            "memory",
-            "There was not enough memory for this. Close other applications, shorten the prompt, or set a "
-            "smaller prefill chunk. Nothing you wrote is lost.",
-            detail,
-        )
-    return ErrorInfo(
-        "internal",
-        "Something went wrong inside the engine, and no answer was given. Nothing you wrote is lost; "
-        "try again, and report the details if it happens twice.",
-        detail,
-    )

@@ -7,6 +7,8 @@ from engine.errors import CheckpointError, UnsupportedModelError
 
 Default = TypeVar("Default")
 _MISSING: Any = object()
+_LARGEST = 2**31 - 1
+"""Extents are int32 in MLX; nothing in a config is larger."""
 
 
 class ConfigFields:
@@ -33,22 +35,25 @@ class ConfigFields:
             if default is None:
                 raise self._missing(names)
             return default
-        if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= _LARGEST:
             raise CheckpointError(
-                f"{self._where}: {names[0]} is {value!r}, where a whole number of at least {low} is "
-                "needed. Download config.json again."
+                f"{self._where}: {names[0]} is {str(value)[:40]}, where a whole number from {low} to "
+                f"{_LARGEST} is needed. Download config.json again."
             )
         return value
 
     def number(self, *names: str, default: float | None = None) -> float:
-        """A finite number."""
+        """A finite number above 0."""
         value = self._find(names)
         if value is _MISSING:
             if default is None:
                 raise self._missing(names)
             return default
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
-            raise CheckpointError(f"{self._where}: {names[0]} is {value!r}, where a number is needed.")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _LARGEST:
+            raise CheckpointError(
+                f"{self._where}: {names[0]} is {str(value)[:40]}, where a number above 0 is needed. "
+                "Download config.json again."
+            )
         return float(value)
 
     def flag(self, *names: str, default: bool) -> bool:
@@ -65,7 +70,7 @@ class ConfigFields:
         value = self._find((name,))
         if value is _MISSING:
             raise self._missing((name,))
-        if not isinstance(value, list) or not all(isinstance(x, int) for x in cast("list[object]", value)):
+        if not isinstance(value, list) or not all(type(x) is int for x in cast("list[object]", value)):
             raise CheckpointError(f"{self._where}: {name} is {value!r}, where a list of numbers is needed.")
         return tuple(cast("list[int]", value))
 

@@ -35,7 +35,7 @@ def read_json(path: Path) -> dict[str, Any]:
             f"{path.name} is missing in {path.parent}. Choose a folder that holds a whole model: "
             "config.json, tokenizer.json and the .safetensors files."
         ) from None
-    except (OSError, UnicodeDecodeError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{path.name} in {path.parent} cannot be read ({error}). Download that file again."
         ) from error
@@ -127,12 +127,12 @@ def read_header(file: Path) -> dict[str, TensorEntry]:
                     f"{damaged}: it is not a safetensors file or it was cut off. Download it again."
                 )
             header: object = json.loads(stream.read(length))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{damaged} ({error}). Download it again.") from error
     if not isinstance(header, dict):
         raise CheckpointError(f"{damaged}: its header is not a table. Download it again.")
     entries: dict[str, TensorEntry] = {}
-    end = 0
+    spans: list[tuple[int, int]] = []
     for name, value in cast("dict[str, Any]", header).items():
         if name == "__metadata__":
             continue
@@ -140,13 +140,18 @@ def read_header(file: Path) -> dict[str, TensorEntry]:
             first, last = (int(x) for x in value["data_offsets"])
             shape = tuple(int(x) for x in value["shape"])
             entries[name] = TensorEntry(file, str(value["dtype"]), shape, last - first)
-        except (KeyError, TypeError, ValueError) as error:
+            if not 0 <= first <= last:
+                raise ValueError("offsets run backwards")
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise CheckpointError(
                 f"{damaged}: the entry of {name} makes no sense. Download it again."
             ) from error
-        if not 0 <= first <= last:
-            raise CheckpointError(f"{damaged}: the entry of {name} makes no sense. Download it again.")
-        end = max(end, last)
+        spans.append((first, last))
+    end = 0
+    for first, last in sorted(spans):
+        if first != end:
+            raise CheckpointError(f"{damaged}: its tensors overlap or leave gaps. Download it again.")
+        end = last
     expected = 8 + length + end
     if size != expected:
         raise CheckpointError(

@@ -72,14 +72,13 @@ class Quantization:
                 f"config.json asks for {where} mode “{mode}”, which this version cannot compute. "
                 "Choose a conversion with affine quantization."
             )
-        if "bits" in block and block["bits"] not in (2, 3, 4, 5, 6, 8):
-            raise UnsupportedModelError(
-                f"config.json asks for {block['bits']}-bit {where}; 2, 3, 4, 5, 6 and 8 bits work."
-            )
-        if "group_size" in block and block["group_size"] not in (32, 64, 128):
-            raise UnsupportedModelError(
-                f"config.json asks for {where} groups of {block['group_size']}; 32, 64 and 128 work."
-            )
+        for field, allowed in (("bits", (2, 3, 4, 5, 6, 8)), ("group_size", (32, 64, 128))):
+            value = block.get(field, allowed[0])
+            if type(value) is not int or value not in allowed:
+                raise UnsupportedModelError(
+                    f"config.json asks for {where} with {field} {value!r}; "
+                    f"{', '.join(map(str, allowed))} work."
+                )
 
     def packing(self, module: str) -> Packing | None:
         """The parameters of a module whose file holds scales; None if the config forbids it."""
@@ -181,6 +180,8 @@ class WeightReader:
     def matrix(self, module: str, *shape: int, dtype: mx.Dtype | None = None) -> mx.array:
         """`module`.weight [.., out, in] as a dense array, dequantized if it is quantized."""
         packed = self._packed(module, shape)
+        if packed is None and self.has(f"{module}.scales"):
+            return mx.zeros(shape, dtype or self.numerics.dtype)  # a fault, already recorded
         if packed is None:
             return self.take(f"{module}.weight", shape, dtype=dtype)
         weight, scales, biases, packing = packed
@@ -235,7 +236,9 @@ class WeightReader:
             return None
         lead, inner = shape[:-1], shape[-1]
         if inner % packing.group_size:
-            self.fault(f"{module}: {inner} columns are not whole groups of {packing.group_size}")
+            self.fault(f"misshapen: {module} has {inner} columns, not whole groups of {packing.group_size}")
+            self.ignore(f"{module}.weight", f"{module}.scales", f"{module}.biases")
+            return None
         groups = (*lead, inner // packing.group_size)
         weight = self.take(f"{module}.weight", (*lead, inner * packing.bits // 32), dtype=mx.uint32)
         scales = self.take_raw(f"{module}.scales", groups)

@@ -20,11 +20,11 @@ from engine.api import (
     Sampling,
     ToolCall,
 )
-from engine.errors import PromptError, PromptTooLongError, SettingError
+from engine.errors import NumericsError, PromptError, PromptTooLongError, SettingError
 from engine.generation.answer import AnswerStream
 from engine.generation.detokenizer import SpelledTokens, StreamingDetokenizer
 from engine.generation.prefill import PrefillPlan, PrefillPolicy
-from engine.generation.prefix import SnapshotShelf
+from engine.generation.prefix import SnapshotShelf, ladder
 from engine.generation.reading import Reading, read_prompt
 from engine.generation.receipt import draw_up, require_closed
 from engine.generation.sampling import Sampler, check_sampling
@@ -118,7 +118,7 @@ class Generator:
                 has been given to the listener.
         """
         ids = prompt.ids
-        self._check(ids, options)
+        self.check(ids, options)
         stops = StopStrings(options.stop)
         mx.reset_peak_memory()
         state, plan = self._begin(ids, policy)
@@ -130,7 +130,7 @@ class Generator:
             plan,
             progress=_reporter(listener, plan),
             cancelled=cancelled,
-            after_slice=lambda position: self._keep(ids[:position], state),
+            after_slice=self._keeper(ids, state, plan),
         )
         parts = [ReceiptPart(part.kind, part.label, len(part.ids)) for part in prompt.parts]
         receipt = draw_up(parts, plan, reading.executed, state)
@@ -152,7 +152,8 @@ class Generator:
         self._keep((ids + written)[: state.position], state)
         return Outcome(answer.text, reason, _stats(ids, written, reading, seconds), receipt, tuple(written))
 
-    def _check(self, ids: Sequence[int], options: Options) -> None:
+    def check(self, ids: Sequence[int], options: Options) -> None:
+        """Refuse what cannot be answered, before anything is read; see `generate`."""
         check_sampling(options.sampling)
         if options.max_tokens < 1:
             raise SettingError(f"The answer must be allowed at least 1 token, not {options.max_tokens}.")
@@ -186,6 +187,19 @@ class Generator:
         )
         return state, plan
 
+    def _keeper(self, ids: list[int], state: SequenceState, plan: PrefillPlan) -> Callable[[int], None]:
+        """Keeps the newest slice end, for a reading that is stopped, and the rungs of the ladder."""
+        rungs = ladder(plan.slices)
+        passing: list[int] = []
+
+        def keep(position: int) -> None:
+            self._keep(ids[:position], state)
+            for earlier in passing:
+                self._shelf.drop(ids[:earlier])
+            passing[:] = [] if position in rungs else [position]
+
+        return keep
+
     def _keep(self, ids: Sequence[int], state: SequenceState) -> None:
         if self._model.supports_chunked_prefill:
             self._shelf.put(ids, state.snapshot())
@@ -208,14 +222,17 @@ class Generator:
         While a token is turned into text, the step after it is already being computed.
         """
         written: list[int] = []
-        token = sampler(logits)
-        mx.async_eval(token)
+        token, sound = sampler(logits), _is_sound(logits)
+        mx.async_eval(token, sound)
         first = last = 0.0
         while True:
-            following = None
+            following = following_sound = None
             if len(written) + 1 < limit:
-                following = sampler(self._model(token[:, None], state))
-                mx.async_eval(following, *(a for layer in state.layers for a in layer.pending()))
+                logits = self._model(token[:, None], state)
+                following, following_sound = sampler(logits), _is_sound(logits)
+                pending = (array for layer in state.layers for array in layer.pending())
+                mx.async_eval(following, following_sound, *pending)
+            _require_sound(sound)
             value = as_int(token)
             last = time.perf_counter()
             first = first or last
@@ -224,13 +241,26 @@ class Generator:
                 return written, "stop", last - first
             if answer.add(value):
                 return written, "stop_string", last - first
-            if following is None:
+            if following is None or following_sound is None:
                 return written, "length", last - first
             if cancelled():
                 return written, "cancelled", last - first
             if len(written) % _TRIM_EVERY == 0:
                 mx.clear_cache()
-            token = following
+            token, sound = following, following_sound
+
+
+def _is_sound(logits: mx.array) -> mx.array:
+    """Whether every logit is a finite number, not evaluated."""
+    return mx.isfinite(logits).all()
+
+
+def _require_sound(sound: mx.array) -> None:
+    if not sound.item():
+        raise NumericsError(
+            "The model computed numbers that are not numbers, so its answer would mean nothing. Its weights "
+            "are damaged or do not belong to its config.json: download the model again."
+        )
 
 
 def _reporter(listener: Listener, plan: PrefillPlan) -> Callable[[int, float], None]:

@@ -14,6 +14,21 @@ BUDGET_BYTES = 2 << 30
 BUDGET_COUNT = 64
 
 
+def ladder(slices: Sequence[tuple[int, int]]) -> frozenset[int]:
+    """Which slice ends of a reading are worth keeping: dense towards the end, sparse before.
+
+    The ends 1, 2, 4, 8, ... slices before the last, and the last. An edit near the end of a long
+    conversation re-reads little, one near its beginning no more than half, and a reading of n slices
+    costs about log2(n) snapshots instead of n.
+    """
+    kept = {slices[-1][1]}
+    distance = 1
+    while distance < len(slices):
+        kept.add(slices[-1 - distance][1])
+        distance *= 2
+    return frozenset(kept)
+
+
 @dataclass(frozen=True)
 class _Entry:
     ids: "array[int]"
@@ -54,6 +69,11 @@ class SnapshotShelf:
             len(self._entries) > self._budget_count or self.nbytes > self._budget_bytes
         ):
             self._entries.pop(0)
+
+    def drop(self, ids: Sequence[int]) -> None:
+        """Forget the snapshot taken after exactly `ids`, if it is kept."""
+        key = array("i", ids)
+        self._entries = [entry for entry in self._entries if entry.ids != key]
 
     def find(self, ids: Sequence[int]) -> Snapshot | None:
         """The longest snapshot that is a proper prefix of `ids`: one token is left to predict from."""

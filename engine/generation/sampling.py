@@ -22,6 +22,8 @@ def check_sampling(options: Sampling) -> None:
     ):
         if not low <= value <= high:
             raise SettingError(f"The {name} must be between {low} and {high}; {value} is outside that range.")
+    if options.seed is not None and not 0 <= options.seed < 1 << 64:
+        raise SettingError(f"The seed must be between 0 and 2^64 - 1; {options.seed} is outside that range.")
     if options.top_p == 0:
         raise SettingError("A top-p of 0 keeps no token; use a temperature of 0 for the most likely one.")
 
@@ -50,7 +52,8 @@ class Sampler:
             token = mx.argmax(logits, axis=-1)
         else:
             self._key, now = mx.random.split(self._key)
-            filtered = filter_logits(logits / options.temperature, options)
+            below = logits - logits.max(axis=-1, keepdims=True)  # no temperature can overflow the best
+            filtered = filter_logits(below / options.temperature, options)
             token = mx.random.categorical(filtered, axis=-1, key=now)
         token = token.astype(mx.int32)
         if options.repetition_penalty != 1.0:

@@ -70,7 +70,7 @@ class QuantizedLinear:
     bits: int
 
     def __call__(self, x: mx.array) -> mx.array:
-        """x [..., in] -> [..., out] in the dtype of x."""
+        """x [..., in] -> [..., out]."""
         return mx.quantized_matmul(
             x,
             self.weight,

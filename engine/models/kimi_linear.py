@@ -73,9 +73,9 @@ class KimiLinearConfig:
         layers = fields.integer("num_hidden_layers")
         heads = fields.integer("num_attention_heads")
         fields.must_be("num_key_value_heads", (None, heads), None)
-        kda = frozenset(i - 1 for i in linear.integers("kda_layers"))
-        full = frozenset(i - 1 for i in linear.integers("full_attn_layers"))
-        if kda & full or kda | full != frozenset(range(layers)):
+        kda = [i - 1 for i in linear.integers("kda_layers")]
+        full = [i - 1 for i in linear.integers("full_attn_layers")]
+        if sorted(kda + full) != list(range(layers)):
             raise CheckpointError(
                 "config.json: kda_layers and full_attn_layers do not name each layer from 1 to "
                 f"{layers} exactly once. Download config.json again."
@@ -84,7 +84,7 @@ class KimiLinearConfig:
             vocab_size=fields.integer("vocab_size"),
             hidden=fields.integer("hidden_size"),
             layers=layers,
-            kda_layers=kda,
+            kda_layers=frozenset(kda),
             kda_heads=linear.integer("num_heads"),
             kda_width=linear.integer("head_dim"),
             kernel=linear.integer("short_conv_kernel_size", low=2),

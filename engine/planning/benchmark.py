@@ -12,11 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from engine.checkpoint.files import read_config
 from engine.errors import PerigeeError
 from engine.planning.steps import Steps, silent
 
 OURS = "perigee"
 RIVALS = ("mlx-lm",)
+MESSAGE = "benchmark message: "
+"""Before the message of a run that failed, on its standard error."""
 
 
 class BenchmarkError(PerigeeError):
@@ -120,6 +123,10 @@ def benchmark(
     Raises:
         BenchmarkError: a run failed; its own message is in the error.
     """
+    for name, value in (("prompt tokens", prompt_tokens), ("generated tokens", generate), ("runs", runs)):
+        if value < 1:
+            raise BenchmarkError(f"A benchmark needs at least 1 for its {name}, not {value}.")
+    read_config(folder)  # a folder that is not there fails here, in its own words
     engines = [OURS] if against is None else [OURS, against]
     results: dict[str, list[Measurement]] = {engine: [] for engine in engines}
     total = runs * len(engines)
@@ -136,13 +143,15 @@ def _ratios(summaries: Sequence[Summary]) -> dict[str, float]:
     if len(summaries) < 2:
         return {}
     ours, theirs = summaries
+    figures = (
+        ("prefill speed", ours.prefill_tokens_per_second, theirs.prefill_tokens_per_second),
+        ("decode speed", ours.decode_tokens_per_second, theirs.decode_tokens_per_second),
+        ("memory above weights", ours.peak_memory_bytes, theirs.peak_memory_bytes),
+    )
     return {
-        f"prefill speed, {ours.engine} / {theirs.engine}": ours.prefill_tokens_per_second.median
-        / theirs.prefill_tokens_per_second.median,
-        f"decode speed, {ours.engine} / {theirs.engine}": ours.decode_tokens_per_second.median
-        / theirs.decode_tokens_per_second.median,
-        f"memory above weights, {ours.engine} / {theirs.engine}": ours.peak_memory_bytes.median
-        / theirs.peak_memory_bytes.median,
+        f"{name}, {ours.engine} / {theirs.engine}": mine.median / other.median
+        for name, mine, other in figures
+        if other.median  # one generated token has no decode speed
     }
 
 
@@ -156,6 +165,6 @@ def _run(engine: str, folder: Path, prompt_tokens: int, generate: int, chunk: in
         check=False,
     )
     if done.returncode:
-        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise BenchmarkError(f"The run of {engine} failed: {reason}")
+        reason = done.stderr.rpartition(MESSAGE)[2].strip() or "It gave no message."
+        raise BenchmarkError(f"The run of {engine} failed. {reason}")
     return Measurement(**json.loads(done.stdout.splitlines()[-1]))

@@ -18,7 +18,7 @@ import mlx.core as mx
 from engine.checkpoint.loader import load_model
 from engine.generation.generator import Generator, Options
 from engine.generation.prefill import PrefillPolicy
-from engine.planning.benchmark import OURS, Measurement
+from engine.planning.benchmark import MESSAGE, OURS, BenchmarkError, Measurement
 from engine.planning.quiet import Quiet
 from engine.scalars import as_ints
 from engine.text.chat_format import Prompt, PromptPart
@@ -63,7 +63,7 @@ def _mlx_lm(folder: Path, chunk: int) -> Callable[[list[int], int], tuple[float,
         load: Any = importlib.import_module("mlx_lm.utils").load_model
         loop: Any = importlib.import_module("mlx_lm.generate").generate_step
     except ImportError as error:
-        raise SystemExit(f"mlx-lm is not installed ({error}). Run make setup.") from error
+        raise BenchmarkError(f"mlx-lm is not installed ({error}). Run make setup.") from error
     model = load(folder)[0]
 
     def run(ids: list[int], generate: int) -> tuple[float, float]:
@@ -96,4 +96,8 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except Exception as failure:
+        sys.stderr.write(f"{MESSAGE}{failure}\n")
+        raise SystemExit(1) from failure

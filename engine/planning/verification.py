@@ -91,8 +91,10 @@ def verify(
             f"Verification needs a length from 130 to below the model's window of "
             f"{model.context_window:,}, not {length}."
         )
-    if not chunks:
-        raise SettingError("Verification needs at least one chunk size, such as 64.")
+    if not chunks or 0 in chunks:
+        raise SettingError(
+            "Verification needs at least one chunk size, such as 64; 0 is what it compares with."
+        )
     proof = _Proof(model, length, tuple(PrefillPolicy(c).configured for c in chunks), needle)
     longest = 2 * max(chunks) + 1
     if longest >= model.context_window:

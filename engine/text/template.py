@@ -25,6 +25,7 @@ TIME_LIMIT = 10.0
 
 _REPAIR = "Put a working chat_template.jinja into the model's folder, or download the model again."
 _MAX_POWER = 64
+_PADDING = frozenset({"center", "ljust", "rjust", "zfill", "format", "format_map", "expandtabs"})
 _TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
@@ -84,10 +85,12 @@ class ChatTemplate:
 class _Sandbox(ImmutableSandboxedEnvironment):
     """Jinja with the settings and helpers that chat templates expect, and with an end to patience."""
 
-    intercepted_binops = frozenset({"*", "**"})
+    intercepted_binops = frozenset({"*", "**", "%"})
 
     def __init__(self) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+        for name in ("center", "format", "indent", "wordwrap"):
+            self.filters.pop(name, None)
         self.filters["tojson"] = _to_json
         self.filters["_steps"] = self._steps
         helpers = cast(dict[str, object], self.globals)
@@ -120,7 +123,15 @@ class _Sandbox(ImmutableSandboxedEnvironment):
                     raise ChatTemplateError(
                         f"The chat template of this model repeats a text endlessly. {_REPAIR}"
                     )
+        if operator == "%" and isinstance(left, str):
+            raise ChatTemplateError(
+                f"The chat template of this model formats text with %, which is not allowed. {_REPAIR}"
+            )
         return super().call_binop(context, operator, left, right)
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """Also keep templates from padding a text to any width they like."""
+        return attr not in _PADDING and super().is_safe_attribute(obj, attr, value)
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         """Parse, and let every loop go through `_steps`."""

@@ -89,14 +89,27 @@ class Tokenizer:
     def encode_text(self, text: str) -> list[int]:
         """Ids of text that nobody vouches for: no control token ever comes out of it.
 
-        Nothing is added in front or behind. Lone surrogates, which have no encoding, count as
-        U+FFFD. Other threads run while the library works.
+        Nothing is added in front or behind, and nothing is lost: the bytes of the tokens are the bytes
+        of the text. Lone surrogates, which have no encoding, count as U+FFFD. Other threads run while
+        the library works.
+
+        Raises:
+            TokenizerError: the tokenizer changes or drops text, so the model would not read what is there.
         """
-        return _encode(self._plain, text)
+        text = _encodable(text)
+        ids = _encode(self._plain, text)
+        spelled = b"".join(map(self.token_bytes, ids))
+        if spelled != text.encode():
+            raise TokenizerError(
+                "The tokenizer of this model changes the text instead of only cutting it "
+                f"({len(text.encode()):,} bytes became {len(spelled):,}), so the model would not read what "
+                "is there. Take tokenizer.json from the original model."
+            )
+        return ids
 
     def encode_format(self, text: str) -> list[int]:
         """Ids of text that the chat template wrote: control tokens are recognised."""
-        return _encode(self._full, text)
+        return _encode(self._full, _encodable(text))
 
     def count(self, text: str) -> int:
         """How many tokens `encode_text` makes of `text`."""
@@ -138,9 +151,14 @@ def _bytes_of(token: str) -> bytes:
 # --- encoding ---
 
 
-def _encode(tokenizer: tokenizers.Tokenizer, text: str) -> list[int]:
+def _encodable(text: str) -> str:
+    """The text with U+FFFD in place of lone surrogates."""
     if _SURROGATE.search(text):
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def _encode(tokenizer: tokenizers.Tokenizer, text: str) -> list[int]:
     try:
         # Only the batch form releases the interpreter lock.
         encodings = tokenizer.encode_batch_fast(_cut_long_runs(text), add_special_tokens=False)
@@ -211,7 +229,8 @@ def _kinds(part: object, inner: str) -> list[str]:
     if component.get("type") != "Sequence":
         return [str(component.get("type"))]
     members = component.get(inner)
-    return [kind for member in cast(list[object], members or []) for kind in _kinds(member, inner)]
+    found = cast(list[object], members) if isinstance(members, list) else []
+    return [kind for member in found for kind in _kinds(member, inner)]
 
 
 def _require_byte_level(source: dict[str, Any], folder: Path) -> None:
@@ -238,7 +257,8 @@ def _build(source: dict[str, Any], folder: Path) -> tokenizers.Tokenizer:
 
 def _without_truncation(source: dict[str, Any]) -> dict[str, Any]:
     """The same tokenizer with nothing in it that drops, adds or rolls dice over tokens."""
-    model = {**cast(dict[str, Any], source.get("model") or {}), "dropout": None}
+    inner = source.get("model")
+    model = {**(cast(dict[str, Any], inner) if isinstance(inner, dict) else {}), "dropout": None}
     return {**source, "truncation": None, "padding": None, "post_processor": None, "model": model}
 
 

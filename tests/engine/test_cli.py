@@ -74,6 +74,7 @@ def test_json_holds_exactly_what_is_documented(pages: Path):
         "prefill",
         "decode",
         "peak_memory_bytes",
+        "documents",
         "receipt",
     }
     assert {"reason", "slices", "reused", "seconds", "tokens_per_second"} <= set(answer["prefill"])

@@ -390,7 +390,7 @@ def test_a_gate_this_version_does_not_compute_is_refused(
     ("block", "said"),
     [
         ({"group_size": 32, "bits": 4, "mode": "mxfp4"}, "mxfp4"),
-        ({"group_size": 32, "bits": 7}, "7-bit"),
+        ({"group_size": 32, "bits": 7}, "bits 7"),
         ({"group_size": 48, "bits": 4}, "48"),
         ({"quant_method": "compressed-tensors"}, "compressed-tensors"),
         ({"group_size": 32, "bits": 4, "lm_head": {"group_size": 32, "bits": 4, "mode": "nvfp4"}}, "nvfp4"),

@@ -98,9 +98,17 @@ def test_a_benchmark_against_the_rival_gives_ratios_of_the_same_work(shop: Shop)
     assert all(positive(value) for value in report.ratios.values())
 
 
-def test_a_run_that_fails_says_why(shop: Shop):
-    with pytest.raises(BenchmarkError, match="The run of perigee failed:"):
-        benchmark(shop.folder(PLAIN).parent / "nowhere", 80, 3, 64, runs=1)
+def test_a_run_that_fails_says_why(shop: Shop, tmp_path: Path):
+    damaged = tmp_path / "damaged"
+    shutil.copytree(shop.folder(PLAIN), damaged)
+    change_config(damaged, hidden_size=65)
+    with pytest.raises(BenchmarkError, match="The run of perigee failed. The weights do not fit config.json"):
+        benchmark(damaged, 80, 3, 64, runs=1)
+
+
+def test_a_folder_that_is_not_there_is_said_before_anything_runs(tmp_path: Path):
+    with pytest.raises(CheckpointError, match="There is no folder"):
+        benchmark(tmp_path / "nowhere", 80, 3, 64, runs=1)
 
 
 def test_a_spread_is_of_the_values_it_was_given():

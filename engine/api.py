@@ -149,20 +149,22 @@ class PlanPrefill:
 
     `configured` is the stored setting; the environment variable overrides it. An illegal value of
     either fails with kind "setting" and a message that names the range. Without a loaded model the
-    plan assumes a model that can be chunked.
+    plan assumes a model that can be chunked. `single_pass`: as in `Generate`.
     """
 
     request: int
     configured: int
     tokens: int
+    single_pass: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Generate:
     """Read the conversation and write the next assistant turn. Final: `Finished`.
 
-    `prefill_chunk` is the stored setting; the environment variable overrides it.
-    `stop` are strings that end the answer and are not part of it.
+    `prefill_chunk` is the stored setting; the environment variable overrides it. `single_pass` is True
+    when the user switched chunking off for this model. A model that failed `Verify` is read in one
+    pass whatever they say. `stop` are strings that end the answer and are not part of it.
     """
 
     request: int
@@ -171,6 +173,7 @@ class Generate:
     max_tokens: int = 1024
     stop: tuple[str, ...] = ()
     prefill_chunk: int = PREFILL_CHUNK.default
+    single_pass: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +251,8 @@ class PrefillPlanInfo:
     Attributes:
         tokens: prompt length; reused: tokens taken over from a snapshot.
         slices: (start, end) pairs in absolute positions, end exclusive, none empty.
-        reason: a stable name: "off", "single_pass_model", "fits" or "chunked".
+        reason: a stable name: "off", "single_pass_model", "failed_verification", "switched_off",
+            "fits" or "chunked".
         explanation: the sentence shown to the user.
         chunk: the chunk size in force (0 = one pass).
         source: "setting" or "environment".

@@ -18,7 +18,7 @@ from engine.api import (
 )
 from engine.documents import read_document
 from engine.errors import CancelledError, NoModelError, SettingError
-from engine.generation.prefill import PrefillPolicy
+from engine.generation.prefill import Doubt, PrefillPolicy
 from engine.text.tokenizer import Tokenizer
 from engine.work import Cancelled, DeskCommand
 
@@ -29,6 +29,14 @@ class Reader:
 
     info: ModelInfo
     tokenizer: Tokenizer
+    failed_verification: bool = False
+
+
+def doubt_of(failed_verification: bool, single_pass: bool) -> Doubt:
+    """Why a model is not read in chunks; a failed verification outweighs the user's switch."""
+    if failed_verification:
+        return "failed_verification"
+    return "switched_off" if single_pass else ""
 
 
 class Desk:
@@ -66,10 +74,12 @@ class Desk:
         if command.tokens < 1:
             raise SettingError("A plan needs a prompt of at least one token.")
         policy = PrefillPolicy.from_setting(command.configured)
-        info = self.reader.info if self.reader else None
+        reader = self.reader
+        info = reader.info if reader else None
         plan = policy.plan(
             command.tokens,
             supported=info is None or info.supports_chunked_prefill,
             single_pass_reason=info.single_pass_reason if info else "",
+            doubt=doubt_of(reader is not None and reader.failed_verification, command.single_pass),
         )
         return PrefillPlanned(command.request, plan.info())

@@ -4,7 +4,7 @@ import gc
 import json
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import mlx.core as mx
 
@@ -33,7 +33,7 @@ from engine.api import (
     WorkProgress,
 )
 from engine.checkpoint.loader import LoadedModel, prepare_model, read_weights
-from engine.desk import Desk, Reader
+from engine.desk import Desk, Reader, doubt_of
 from engine.errors import CancelledError, NoModelError, SettingError
 from engine.generation.generator import Generator, Options
 from engine.generation.prefill import PrefillPolicy
@@ -124,7 +124,9 @@ class Runtime:
         served = self._require_model()
         policy = PrefillPolicy.from_setting(command.prefill_chunk)
         prompt = served.chat_format.prompt(command.messages)
-        options = Options(command.sampling, command.max_tokens, command.stop)
+        reader = self._desk.reader
+        doubt = doubt_of(reader is not None and reader.failed_verification, command.single_pass)
+        options = Options(command.sampling, command.max_tokens, command.stop, doubt)
         listener = _Relay(command.request, self._emit)
         try:
             outcome = served.generator.generate(prompt, policy, options, listener, cancelled)
@@ -141,6 +143,8 @@ class Runtime:
             needle=Needle(served.tokenizer, served.chat_format) if served.chat_format.available else None,
             progress=self._steps(command.request, cancelled),
         )
+        if self._desk.reader is not None:
+            self._desk.reader = replace(self._desk.reader, failed_verification=not report.held)
         return Verified(command.request, report)
 
     def _tune(self, command: Tune, cancelled: Cancelled) -> Tuned:

@@ -8,7 +8,7 @@ from app.bridge import EngineBridge
 from app.chat.conversation import Conversation, Turn, TurnState, Waiting
 from app.documents.attachments import Attachments
 from app.model import ModelKeeper
-from app.settings.preferences import MAX_TOKENS, PREFILL, TEMPERATURE, Preferences
+from app.settings.preferences import MAX_TOKENS, PREFILL, SINGLE_PASS, TEMPERATURE, Preferences
 from engine.api import (
     ErrorInfo,
     Event,
@@ -111,9 +111,15 @@ class Runner(QObject):
             sampling=self._sampling(),
             max_tokens=self._preferences.get(MAX_TOKENS),
             prefill_chunk=self._preferences.get(PREFILL),
+            single_pass=self._in_one_pass(),
         )
         self._bridge.ask(command, lambda event: self._on_event(turn, event))
         self.turn_changed.emit(turn)
+
+    def _in_one_pass(self) -> bool:
+        """Whether the user switched chunks off for the loaded model."""
+        info = self._model.info
+        return info is not None and str(info.folder) in self._preferences.get(SINGLE_PASS)
 
     def _sampling(self) -> Sampling:
         recommended = self._model.info.sampling if self._model.info else Sampling()

@@ -99,6 +99,16 @@ def _place(value: object) -> tuple[int, ...] | None:
     return whole
 
 
+def _folders(value: object) -> tuple[str, ...]:
+    names = list(cast("Sequence[object]", value)) if isinstance(value, (list, tuple)) else [value]
+    found = tuple(name for name in names if isinstance(name, str))
+    if len(found) != len(names):
+        raise SettingError(
+            translate("preferences", "This is a list of model folders; “{value}” is not.").format(value=names)
+        )
+    return found
+
+
 PREFILL = Setting(
     "prefill_chunk",
     PREFILL_CHUNK.default,
@@ -111,6 +121,15 @@ PREFILL = Setting(
     ),
     PREFILL_CHUNK.low,
     PREFILL_CHUNK.high,
+)
+SINGLE_PASS: Setting[tuple[str, ...]] = Setting(
+    "single_pass_models",
+    (),
+    _folders,
+    QT_TRANSLATE_NOOP("preferences", "Always in one pass"),
+    QT_TRANSLATE_NOOP(
+        "preferences", "Switches chunks off for this model only. Long prompts then need more memory at once."
+    ),
 )
 TEMPERATURE: Setting[float | None] = Setting(
     "temperature",
@@ -165,6 +184,7 @@ WINDOW: Setting[tuple[int, ...] | None] = Setting(
 
 SETTINGS: tuple[Setting[Any], ...] = (
     PREFILL,
+    SINGLE_PASS,
     TEMPERATURE,
     MAX_TOKENS,
     APPEARANCE,

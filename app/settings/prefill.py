@@ -5,8 +5,9 @@ from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
 from app import wording
 from app.bridge import EngineBridge
+from app.controls import Switch
 from app.model import ModelKeeper
-from app.settings.preferences import PREFILL, Preferences, translated
+from app.settings.preferences import PREFILL, SINGLE_PASS, Preferences, translated
 from app.widgets import fix_size, label, rule, set_property
 from engine.api import (
     PREFILL_CHUNK,
@@ -62,12 +63,53 @@ class PrefillSection(QWidget):
         self.environment = label("", "warning", wrap=True, select=True)
         self.environment.hide()
         rows.addWidget(self.environment)
+        rows.addWidget(self._for_this_model())
         rows.addWidget(self._outlook())
         self._pause = QTimer(self, singleShot=True, interval=PAUSE_MS)
         self._pause.timeout.connect(self.commit)
         self.field.textEdited.connect(self._pause.start)
         self.field.editingFinished.connect(self.commit)
         model.changed.connect(self.ask)
+        self.ask()
+
+    def _for_this_model(self) -> QWidget:
+        """The switch that holds for the loaded model alone; shown while there is one that can be chunked."""
+        self.this_model = QWidget()
+        rows = QVBoxLayout(self.this_model)
+        rows.setContentsMargins(0, 4, 0, 0)
+        rows.setSpacing(4)
+        row = QHBoxLayout()
+        self.this_model_title = label("")
+        self.single_pass = Switch(translated(SINGLE_PASS.title))
+        row.addWidget(self.this_model_title, 1)
+        row.addWidget(self.single_pass)
+        rows.addLayout(row)
+        rows.addWidget(label(translated(SINGLE_PASS.sentence), "secondary", wrap=True))
+        self.this_model.hide()
+        self.single_pass.toggled.connect(self._set_single_pass)
+        self._model.changed.connect(self._show_this_model)
+        self._show_this_model()
+        return self.this_model
+
+    def _show_this_model(self) -> None:
+        info = self._model.info
+        self.this_model.setVisible(info is not None and info.supports_chunked_prefill)
+        if info is None:
+            return
+        self.this_model_title.setText(self.tr("{model} always in one pass").format(model=info.name))
+        self.single_pass.blockSignals(True)
+        self.single_pass.setChecked(str(info.folder) in self._preferences.get(SINGLE_PASS))
+        self.single_pass.blockSignals(False)
+
+    def _set_single_pass(self, on: bool) -> None:
+        info = self._model.info
+        if info is None:
+            return
+        others = tuple(name for name in self._preferences.get(SINGLE_PASS) if name != str(info.folder))
+        try:
+            self._preferences.set(SINGLE_PASS, (*others, str(info.folder)) if on else others)
+        except OSError as error:
+            self._show_problem(self.tr("This holds until Perigee is closed: {error}").format(error=error))
         self.ask()
 
     def _outlook(self) -> QWidget:
@@ -108,7 +150,13 @@ class PrefillSection(QWidget):
         if self._request:
             self._bridge.forget(self._request)
         self._request = next_request()
-        command = PlanPrefill(self._request, self._preferences.get(PREFILL), EXAMPLE_TOKENS)
+        info = self._model.info
+        command = PlanPrefill(
+            self._request,
+            self._preferences.get(PREFILL),
+            EXAMPLE_TOKENS,
+            single_pass=info is not None and str(info.folder) in self._preferences.get(SINGLE_PASS),
+        )
         self._bridge.ask(command, self._on_event)
 
     def _on_event(self, event: Event) -> None:
@@ -156,6 +204,7 @@ class PrefillSection(QWidget):
         self._ended = True
         self._pause.stop()
         self._model.changed.disconnect(self.ask)
+        self._model.changed.disconnect(self._show_this_model)
         if self._request:
             self._bridge.forget(self._request)
             self._request = 0

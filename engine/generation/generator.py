@@ -23,7 +23,7 @@ from engine.api import (
 from engine.errors import NumericsError, PromptError, PromptTooLongError, SettingError
 from engine.generation.answer import AnswerStream
 from engine.generation.detokenizer import SpelledTokens, StreamingDetokenizer
-from engine.generation.prefill import PrefillPlan, PrefillPolicy
+from engine.generation.prefill import Doubt, PrefillPlan, PrefillPolicy
 from engine.generation.prefix import SnapshotShelf, ladder
 from engine.generation.reading import Reading, read_prompt
 from engine.generation.receipt import draw_up, require_closed
@@ -74,11 +74,13 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to answer. `stop` are strings that end the answer and are not part of it."""
+    """How to answer. `stop` are strings that end the answer and are not part of it; `doubt` is why this
+    checkpoint is to be read in one pass."""
 
     sampling: Sampling = field(default_factory=Sampling)
     max_tokens: int = 1024
     stop: tuple[str, ...] = ()
+    doubt: Doubt = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ class Generator:
         self.check(ids, options)
         stops = StopStrings(options.stop)
         mx.reset_peak_memory()
-        state, plan = self._begin(ids, policy)
+        state, plan = self._begin(ids, policy, options.doubt)
         listener.planned(plan.info())
         reading = read_prompt(
             self._model,
@@ -172,11 +174,17 @@ class Generator:
                 "The tokenizer belongs to another model: download it again."
             )
 
-    def _begin(self, ids: Sequence[int], policy: PrefillPolicy) -> tuple[SequenceState, PrefillPlan]:
-        """A state that stands at the longest kept prefix, and the plan for the rest."""
+    def _begin(
+        self, ids: Sequence[int], policy: PrefillPolicy, doubt: Doubt
+    ) -> tuple[SequenceState, PrefillPlan]:
+        """A state that stands at the longest kept prefix, and the plan for the rest.
+
+        A model that cannot continue a prompt, or was seen to lose part of it, adopts no prefix either.
+        """
         model = self._model
         state = model.new_state()
-        kept = self._shelf.find(ids) if model.supports_chunked_prefill else None
+        continues = model.supports_chunked_prefill and doubt != "failed_verification"
+        kept = self._shelf.find(ids) if continues else None
         if kept is not None:
             state.restore(kept)
         plan = policy.plan(
@@ -184,6 +192,7 @@ class Generator:
             state.position,
             supported=model.supports_chunked_prefill,
             single_pass_reason=model.single_pass_reason,
+            doubt=doubt,
         )
         return state, plan
 

@@ -14,7 +14,19 @@ from engine.errors import SettingError
 BLOCK = 64
 """The grid of absolute positions on which a cut changes no bit (see `engine.layers.linear`)."""
 
-Reason = Literal["off", "single_pass_model", "fits", "chunked"]
+Doubt = Literal["", "failed_verification", "switched_off"]
+"""Why a checkpoint is not to be read in chunks although its family can be."""
+
+Reason = Literal["off", "single_pass_model", "failed_verification", "switched_off", "fits", "chunked"]
+
+_DOUBTS: dict[Doubt, tuple[Reason, str]] = {
+    "failed_verification": (
+        "failed_verification",
+        "Single pass, because this model failed verification on this machine: in chunks, part of the prompt "
+        "could be lost.",
+    ),
+    "switched_off": ("switched_off", "Single pass, because chunking is switched off for this model."),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +96,13 @@ class PrefillPolicy:
         )
 
     def plan(
-        self, tokens: int, reused: int = 0, *, supported: bool = True, single_pass_reason: str = ""
+        self,
+        tokens: int,
+        reused: int = 0,
+        *,
+        supported: bool = True,
+        single_pass_reason: str = "",
+        doubt: Doubt = "",
     ) -> PrefillPlan:
         """The plan for a prompt of `tokens` tokens of which `reused` are already in the state.
 
@@ -94,6 +112,7 @@ class PrefillPolicy:
                 predict the next.
             supported: the model's `supports_chunked_prefill`.
             single_pass_reason: the model's sentence, when it does not.
+            doubt: why this checkpoint is read in one pass all the same.
         """
         if not 0 <= reused < tokens:
             raise SettingError(
@@ -107,6 +126,8 @@ class PrefillPolicy:
             why = single_pass_reason or "its forward pass cannot continue a prompt"
             text = f"This model reads the prompt in one pass, so the chunk size has no effect here: {why}"
             return self._make(tokens, reused, one_pass, "single_pass_model", text.rstrip(".") + ".")
+        if doubt:
+            return self._make(tokens, reused, one_pass, *_DOUBTS[doubt])
         if remaining <= self.configured:
             text = (
                 f"Single pass, because {_count(remaining)} fit in one chunk of {self.configured:,}."

@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt
 
 from app.layouts import PageArea
 from app.settings.pane import SettingsPane
-from app.settings.preferences import MAX_TOKENS, PREFILL, TEMPERATURE, TEXT_SIZE, Preferences
+from app.settings.preferences import MAX_TOKENS, PREFILL, SINGLE_PASS, TEMPERATURE, TEXT_SIZE, Preferences
 from app.theme import Appearance
 from engine.api import PREFILL_CHUNK, PrefillPlanInfo
 from tests.app.driving import Driver
@@ -68,6 +68,29 @@ def test_the_setting_is_obeyed_by_the_next_question(driver: Driver, tmp_path: Pa
     assert turn.receipt is not None
     assert turn.receipt.plan.chunk == 128
     assert max(end - start for start, end in turn.receipt.executed) <= 128
+
+
+def test_a_model_can_be_kept_to_one_pass_and_the_receipt_says_so(driver: Driver, tmp_path: Path):
+    pane = open_pane(driver)
+    section = pane.prefill
+    driver.wait(lambda: not section.this_model.isHidden())
+    enter(driver, pane, "128")
+    section.single_pass.click()
+    off = "Single pass, because chunking is switched off for this model."
+    driver.wait(lambda: section.plan.text() == off)
+    folder = str(driver.services.model.info.folder)  # type: ignore[union-attr] - a model is loaded here
+    assert Preferences().get(SINGLE_PASS) == (folder,)
+    pane.close()
+    turn = driver.ask_about_document(tmp_path)
+    driver.finish(turn)
+    assert turn.receipt is not None
+    assert turn.receipt.plan.reason == "switched_off"
+    assert len(turn.receipt.executed) == 1
+    again = open_pane(driver)
+    assert again.prefill.single_pass.isChecked()
+    again.prefill.single_pass.click()
+    assert Preferences().get(SINGLE_PASS) == ()
+    again.close()
 
 
 def test_the_environment_is_said_to_override(driver: Driver, monkeypatch: pytest.MonkeyPatch):

@@ -2,15 +2,17 @@
 
 import json
 import math
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from engine.checkpoint.loader import LoadedModel
-from engine.errors import CancelledError, PromptError, SettingError
+from engine.errors import CancelledError, CheckpointError, PromptError, SettingError
 from engine.planning.benchmark import BenchmarkError, Spread, benchmark
 from engine.planning.tuning import random_ids, tune
-from tests.support.checkpoints import DEMO_MODEL, PLAIN, SPOKEN, Shop
+from tests.support.checkpoints import DEMO_MODEL, PLAIN, SPOKEN, Shop, change_config
 from tests.support.families import WholePromptOnly
 
 LoadAs = Callable[..., LoadedModel]
@@ -102,7 +104,9 @@ def test_a_run_that_fails_says_why(shop: Shop, tmp_path: Path):
     damaged = tmp_path / "damaged"
     shutil.copytree(shop.folder(PLAIN), damaged)
     change_config(damaged, hidden_size=65)
-    with pytest.raises(BenchmarkError, match="The run of perigee failed. The weights do not fit config.json"):
+    with pytest.raises(
+        BenchmarkError, match=r"The run of perigee failed\. The weights do not fit config\.json"
+    ):
         benchmark(damaged, 80, 3, 64, runs=1)
 
 

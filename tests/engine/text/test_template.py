@@ -132,6 +132,71 @@ def test_a_template_that_writes_without_end_is_stopped(source: str):
     assert time.monotonic() - begun < 5
 
 
+UNSEEN = pytest.mark.xfail(
+    reason="the sandbox hands out its own str.format before it asks whether the name is safe", strict=True
+)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '{{ "%0999999999d" % 1 }}',
+        '{{ "%999999999s" % "x" }}',
+        '{% set form = "%0999999999d" %}{{ form % (1,) }}',
+        '{{ "x".center(10**10) }}',
+        '{{ "x".ljust(10**10) }}',
+        '{{ "x".rjust(10**10) }}',
+        '{{ "1".zfill(10**10) }}',
+        '{{ "\\t".expandtabs(10**10) }}',
+        pytest.param('{{ "{:9999999}".format(1) }}', marks=UNSEEN),
+        pytest.param('{{ "{x:9999999}".format_map({"x": 1}) }}', marks=UNSEEN),
+        '{% set pad = "x".center %}{{ pad(10**10) }}',
+        '{{ ("x" | attr("center"))(10**10) }}',
+        '{{ "x"["center"](10**10) }}',
+        "{{ 'x' | center(10**10) }}",
+        "{{ '%0999999999d' | format(1) }}",
+        "{{ 'x y' | wordwrap(1, wrapstring='x' * 4000000) }}",
+        "{{ 'x' | indent(10**10, first=true) }}",
+        "{{ ['x'] | map('center', 10**10) | join }}",
+        "{{ ['%0999999999d'] | map('format', 1) | join }}",
+        "{% filter indent(10**10, true) %}x{% endfilter %}",
+    ],
+)
+def test_a_text_cannot_be_padded_to_any_width(source: str):
+    begun = time.monotonic()
+    with pytest.raises(ChatTemplateError) as refused:
+        render(source)
+    assert time.monotonic() - begun < 2
+    assert "writes over" not in str(refused.value)  # by then the text has been made
+
+
+def test_remainders_of_numbers_are_still_computed():
+    """Every second turn is what templates use them for."""
+    assert render("{% for m in [1, 2, 3] %}{{ loop.index0 % 2 }}{% endfor %}{{ 7 % 4 }}") == "0103"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% set ns = namespace(s='abcd') %}{% for i in range(21) %}{% set ns.s = ns.s + ns.s %}{% endfor %}"
+        "{{ ns.s | length }}",
+        "{% set ns = namespace(s='abcd') %}{% for i in range(21) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}"
+        "{{ ns.s | length }}",
+        "{{ [1] | tojson(indent=10**7) | length }}",
+        "{{ [1] | batch(5 * 10**6, 'x') | list | length }}",
+        "{{ ('a' * 4000).replace('a', 'a' * 4000) | length }}",
+        "{{ (['a' * 1000000] * 8) | join | length }}",
+    ],
+)
+@pytest.mark.xfail(
+    reason="a text can still be made long in one step, out of sight of the limits", strict=True
+)
+def test_a_text_cannot_grow_beyond_the_limit_without_being_written(source: str):
+    """Small enough here to do no harm: one more zero, or thirty rounds, and it is all the memory there is."""
+    with pytest.raises(ChatTemplateError):
+        render(source)
+
+
 def test_after_a_failure_the_template_can_be_used_again():
     template = ChatTemplate("{% if messages | length > 1 %}{{ 1 / 0 }}{% endif %}fine", {})
     with pytest.raises(ChatTemplateError):

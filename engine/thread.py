@@ -157,8 +157,8 @@ class Engine:
             log.exception("the model could not be freed")
         self._desk_queue.put(None)
         self._desk_thread.join(_DESK_PATIENCE)
-        self._finish(command.request, ShutDown(command.request))
         self._ended = True
+        self._finish(command.request, ShutDown(command.request))
 
     def _open_runtime(self) -> tuple[Callable[[ModelCommand, Cancelled], Event], Callable[[], None]]:
         """Import MLX on this thread. If that fails, every command says why instead of waiting."""

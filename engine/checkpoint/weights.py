@@ -5,6 +5,7 @@ collected, and `finish()` raises once with all of it. Until then faults yield ze
 goes on and finds the rest.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,9 @@ from engine.layers.expert_matrices import (
 )
 from engine.layers.linear import BlockedLinear, Linear, Projection, QuantizedLinear
 from engine.layers.moe import DenseExperts, Experts, GroupedExperts
+
+_LARGEST_EXTENT = 2**31 - 1
+_LARGEST_ARRAY = 2**40
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +166,18 @@ class WeightReader:
         dtype = dtype or self.numerics.dtype
         if array is None:
             self.fault(f"missing: {name}, {_spell(shapes[0])}")
-            return mx.zeros(shapes[0], dtype)
+            return self._stand_in(shapes[0], dtype)
         self._left.discard(name)
         if tuple(array.shape) not in shapes:
             self.fault(f"misshapen: {name} is {_spell(array.shape)}, expected {_spell(shapes[0])}")
-            return mx.zeros(shapes[0], dtype)
+            return self._stand_in(shapes[0], dtype)
         return array.reshape(shapes[0]).astype(dtype)
+
+    def _stand_in(self, shape: tuple[int, ...], dtype: mx.Dtype) -> mx.array:
+        """Zeros in place of a faulty tensor; where not even they can be made, the faults end it here."""
+        if max(shape) > _LARGEST_EXTENT or math.prod(shape) > _LARGEST_ARRAY:
+            self.finish()
+        return mx.zeros(shape, dtype)
 
     def take_raw(self, name: str, shape: tuple[int, ...]) -> mx.array:
         """The tensor `name` as it stands in the file."""
@@ -181,7 +191,7 @@ class WeightReader:
         """`module`.weight [.., out, in] as a dense array, dequantized if it is quantized."""
         packed = self._packed(module, shape)
         if packed is None and self.has(f"{module}.scales"):
-            return mx.zeros(shape, dtype or self.numerics.dtype)  # a fault, already recorded
+            return self._stand_in(shape, dtype or self.numerics.dtype)  # the fault is recorded
         if packed is None:
             return self.take(f"{module}.weight", shape, dtype=dtype)
         weight, scales, biases, packing = packed

@@ -17,9 +17,9 @@ BUDGET_COUNT = 64
 def ladder(slices: Sequence[tuple[int, int]]) -> frozenset[int]:
     """Which slice ends of a reading are worth keeping: dense towards the end, sparse before.
 
-    The ends 1, 2, 4, 8, ... slices before the last, and the last. An edit near the end of a long
-    conversation re-reads little, one near its beginning no more than half, and a reading of n slices
-    costs about log2(n) snapshots instead of n.
+    The ends 1, 2, 4, 8, ... slices before the last, and the last. Going back to a place behind the first
+    of them re-reads less than twice what must be read, and a reading of n slices costs about log2(n)
+    snapshots instead of n.
     """
     kept = {slices[-1][1]}
     distance = 1

@@ -7,6 +7,10 @@ import mlx.core as mx
 from engine.api import Sampling
 from engine.errors import SettingError
 
+GREEDY_BELOW = 1e-6
+"""Temperatures below this are greedy: the next likeliest token would be drawn once in an age, and
+float32 loses so small a divisor."""
+
 PENALTY_WINDOW = 64
 """Recent tokens that a repetition penalty looks at."""
 
@@ -48,7 +52,7 @@ class Sampler:
         options = self._options
         if options.repetition_penalty != 1.0 and self._recent.size:
             logits = penalize(logits, self._recent, options.repetition_penalty)
-        if options.temperature == 0:
+        if options.temperature < GREEDY_BELOW:
             token = mx.argmax(logits, axis=-1)
         else:
             self._key, now = mx.random.split(self._key)

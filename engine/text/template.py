@@ -16,15 +16,16 @@ from jinja2 import nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from engine.errors import ChatTemplateError
+from engine.text.bounds import LIMIT, MAX_INDENT, call_size, joined_size, replaced_size, result_size
 
-OUTPUT_LIMIT = 4_000_000
+OUTPUT_LIMIT = LIMIT
 """Longest text a template may write, in characters. Contents are not part of it, so this is plenty."""
 
 TIME_LIMIT = 10.0
 """Longest time a template may run, in seconds."""
 
 _REPAIR = "Put a working chat_template.jinja into the model's folder, or download the model again."
-_MAX_POWER = 64
+_UNBOUNDED_FILTERS = ("batch", "center", "filesizeformat", "format", "indent", "slice", "wordwrap")
 _PADDING = frozenset({"center", "ljust", "rjust", "zfill", "format", "format_map", "expandtabs"})
 _TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token")
 
@@ -85,15 +86,22 @@ class ChatTemplate:
 class _Sandbox(ImmutableSandboxedEnvironment):
     """Jinja with the settings and helpers that chat templates expect, and with an end to patience."""
 
-    intercepted_binops = frozenset({"*", "**", "%"})
+    intercepted_binops = frozenset({"+", "*", "**", "%"})
 
     def __init__(self) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
-        for name in ("center", "format", "indent", "wordwrap"):
+        for name in _UNBOUNDED_FILTERS:
             self.filters.pop(name, None)
-        self.filters["tojson"] = _to_json
+        own: dict[str, Callable[..., Any]] = {
+            "tojson": _to_json,
+            "replace": self._replace,
+            "join": self._join,
+            "_bounded": self._bounded,
+        }
+        self.filters.update(own)
         self.filters["_steps"] = self._steps
         helpers = cast(dict[str, object], self.globals)
+        helpers.pop("lipsum", None)
         helpers.update(raise_exception=_raise_exception, strftime_now=_strftime_now)
         self._deadline = float("inf")
 
@@ -109,25 +117,40 @@ class _Sandbox(ImmutableSandboxedEnvironment):
             )
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
-        """Every call of a template passes here."""
+        """Every call of a template passes here, as (context, function, arguments...)."""
         self.check_clock()
+        self._require_size(call_size(args[1], args[2:]))
         return super().call(*args, **kwargs)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """Multiplication and powers, which could ask for gigabytes in one step."""
-        if operator == "**" and not (abs(left) <= OUTPUT_LIMIT and abs(right) <= _MAX_POWER):
-            raise ChatTemplateError(f"The chat template of this model computes a huge power. {_REPAIR}")
-        if operator == "*":
-            for repeated, times in ((left, right), (right, left)):
-                if hasattr(repeated, "__len__") and len(repeated) * int(times) > OUTPUT_LIMIT:
-                    raise ChatTemplateError(
-                        f"The chat template of this model repeats a text endlessly. {_REPAIR}"
-                    )
-        if operator == "%" and isinstance(left, str):
-            raise ChatTemplateError(
-                f"The chat template of this model formats text with %, which is not allowed. {_REPAIR}"
-            )
+        """Operators that could ask for gigabytes in one step."""
+        self._require_size(result_size(operator, left, right))
         return super().call_binop(context, operator, left, right)
+
+    def wrap_str_format(self, value: Any) -> None:  # noqa: ARG002 - Jinja's signature
+        """No formatting at all, not even the sandbox's own: a width in it can be any number."""
+        return
+
+    def _require_size(self, size: int) -> None:
+        if size > OUTPUT_LIMIT:
+            raise ChatTemplateError(
+                "The chat template of this model repeats, pads or formats a text, or computes a huge "
+                f"number, beyond what is allowed. {_REPAIR}"
+            )
+
+    def _bounded(self, text: Any) -> Any:
+        """What `~` joined; it can at most have doubled."""
+        self._require_size(len(text))
+        return text
+
+    def _replace(self, text: object, old: str, new: str, count: int = -1) -> str:
+        self._require_size(replaced_size(str(text), old, new))
+        return str(text).replace(old, new, count)
+
+    def _join(self, items: Iterable[object], separator: str = "", attribute: str | None = None) -> str:
+        found = [getattr(item, attribute) if attribute else item for item in items]
+        self._require_size(joined_size(separator, found))
+        return separator.join(map(str, found))
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         """Also keep templates from padding a text to any width they like."""
@@ -138,10 +161,25 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         tree = super()._parse(source, name, filename)
         for loop in tree.find_all(nodes.For):
             loop.iter = nodes.Filter(loop.iter, "_steps", [], [], None, None, lineno=loop.lineno)
+        _bound_concatenations(tree)
         return tree
 
     def _steps(self, items: Any) -> "Iterable[object]":
         return _Steps(items, self.check_clock)
+
+
+def _bound_concatenations(node: nodes.Node) -> None:
+    """Let the result of every `~` below `node` go through `_bounded`."""
+    for field, value in list(node.iter_fields()):
+        members = cast(list[object], value) if isinstance(value, list) else [value]
+        for place, member in enumerate(members):
+            if not isinstance(member, nodes.Node):
+                continue
+            _bound_concatenations(member)
+            if isinstance(member, nodes.Concat):
+                members[place] = nodes.Filter(member, "_bounded", [], [], None, None, lineno=member.lineno)
+        if not isinstance(value, list):
+            setattr(node, field, members[0])
 
 
 class _Steps:
@@ -176,6 +214,10 @@ def _to_json(
     sort_keys: bool = False,
 ) -> str:
     """JSON as a model was trained to see it: not escaped for HTML, unlike Jinja's own filter."""
+    if indent is not None and not 0 <= indent <= MAX_INDENT:
+        raise ChatTemplateError(
+            f"The chat template of this model indents JSON by {indent}, which is too much. {_REPAIR}"
+        )
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )

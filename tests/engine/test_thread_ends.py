@@ -289,7 +289,6 @@ def test_closing_does_not_wait_for_a_text_that_is_being_counted(shop: Shop, long
     assert len(heard.of(waiting.request)) <= 1
 
 
-@pytest.mark.xfail(reason="the end is noted only after the callback has heard of it", strict=True)
 def test_a_count_that_ends_while_the_shutdown_is_being_heard_says_nothing_more(
     shop: Shop, long_count: LongCount
 ):

@@ -1,6 +1,6 @@
 """How long a text a template is about to make, found out before it is made."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
 from typing import Any
 
 LIMIT = 4_000_000
@@ -18,9 +18,9 @@ def result_size(operator: str, left: Any, right: Any) -> int:
         return LIMIT + 1 if bits > MAX_BITS or (operator == "**" and right > MAX_POWER) else 0
     if operator == "*":
         for repeated, times in ((left, right), (right, left)):
-            if hasattr(repeated, "__len__") and isinstance(times, int):
+            if isinstance(repeated, Sized) and isinstance(times, int):
                 return len(repeated) * times
-    if operator == "+" and hasattr(left, "__len__") and hasattr(right, "__len__"):
+    if operator == "+" and isinstance(left, Sized) and isinstance(right, Sized):
         return len(left) + len(right)
     return LIMIT + 1 if operator == "%" and isinstance(left, str) else 0
 

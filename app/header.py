@@ -4,6 +4,7 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QAction, QKeySequence, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QMenu, QToolButton, QWidget
 
+from app import wording
 from app.colours import colours, tinted
 from app.icons import icon
 from app.model import ModelStatus
@@ -107,10 +108,10 @@ class Header(QFrame):
         wide = self.width() >= 520
         match status.kind:
             case "ready" if status.info is not None:
-                name, quantization = status.info.name, status.info.quantization
+                name, quantization = wording.model_name(status.folder), status.info.quantization
                 text = f"{name} · {quantization}" if wide else name
             case "loading":
-                name = status.folder.name if status.folder else ""
+                name = wording.model_name(status.folder)
                 text = self.tr("Loading {name} · {n} %") if wide else self.tr("Loading · {n} %")
                 text = text.format(name=name, n=round(status.share * 100))
             case "failed":

@@ -13,6 +13,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from app import wording
 from app.brand import Mark
 from app.chat.conversation import Conversation
 from app.colours import colours
@@ -129,8 +130,7 @@ class Sidebar(QFrame):
 
     def show_model(self, status: ModelStatus) -> None:
         """Show which model is there."""
-        name = status.info.name if status.info else status.folder.name if status.folder else ""
-        self.model_name.setText(name or self.tr("No model"))
+        self.model_name.setText(wording.model_name(status.folder) or self.tr("No model"))
         states = {
             "none": self.tr("none loaded"),
             "loading": self.tr("loading, {n} %").format(n=round(status.share * 100)),

@@ -86,7 +86,7 @@ class _Tour:
 
     def _load(self, model: Path) -> None:
         started = time.monotonic()
-        _say(f"Loading {model.name}")
+        _say(f"Loading {wording.model_name(model)}")
         keeper = self._services.model
         self._services.bridge.start()
         keeper.load(model)
@@ -96,7 +96,8 @@ class _Tour:
         if keeper.info is not None:
             info = keeper.info
             seconds = wording.duration(time.monotonic() - started)
-            _say(f"{info.name} · {info.quantization} · {info.device}, ready after {seconds}")
+            name = wording.model_name(info.folder)
+            _say(f"{name} · {info.quantization} · {info.device}, ready after {seconds}")
 
     def _drop(self, sample: Sample) -> None:
         _say(f"Dropping {sample.document.name} on the window")

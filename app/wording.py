@@ -1,7 +1,10 @@
 """Numbers and short sentences as the window shows them: pure functions, no widgets."""
 
+from pathlib import Path
+
 from PySide6.QtCore import QCoreApplication
 
+from app.resources import DEMO_MODEL
 from engine.api import GenerationStats, PrefillProgress, Receipt
 
 translate = QCoreApplication.translate
@@ -113,3 +116,10 @@ def stopped_while_reading(read: int, total: int) -> str:
     return translate("wording", "Stopped after {read} of {total} tokens; nothing was answered").format(
         read=number(read), total=number(total)
     )
+
+
+def model_name(folder: Path | None) -> str:
+    """A model by the name of its folder; the one that comes with the app by a name of its own."""
+    if folder is None:
+        return ""
+    return "Kimi Linear demo" if folder.resolve() == DEMO_MODEL else folder.resolve().name

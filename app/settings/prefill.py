@@ -96,7 +96,9 @@ class PrefillSection(QWidget):
         self.this_model.setVisible(info is not None and info.supports_chunked_prefill)
         if info is None:
             return
-        self.this_model_title.setText(self.tr("{model} always in one pass").format(model=info.name))
+        self.this_model_title.setText(
+            self.tr("{model} always in one pass").format(model=wording.model_name(info.folder))
+        )
         self.single_pass.blockSignals(True)
         self.single_pass.setChecked(str(info.folder) in self._preferences.get(SINGLE_PASS))
         self.single_pass.blockSignals(False)
@@ -174,7 +176,9 @@ class PrefillSection(QWidget):
     def show_plan(self, plan: PrefillPlanInfo, info: ModelInfo | None) -> None:
         """Show what the plan would be, for the model of `info` if one is loaded."""
         example = self.tr("a prompt of {n} tokens").format(n=wording.number(plan.tokens))
-        self.example.setText(f"{info.name}, {example}" if info else example.capitalize())
+        self.example.setText(
+            f"{wording.model_name(info.folder)}, {example}" if info else example.capitalize()
+        )
         text = plan.explanation
         if info is not None and not info.supports_chunked_prefill and info.single_pass_reason not in text:
             text = f"{text} {info.single_pass_reason}"

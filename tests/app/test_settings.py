@@ -33,7 +33,7 @@ def test_the_plan_follows_the_setting(driver: Driver):
     section = pane.prefill
     driver.wait(lambda: section.plan.text() == "5 chunks of up to 2,048 tokens.")
     assert section.environment.isHidden()
-    assert section.example.text() == "demo-model, a prompt of 10,000 tokens"
+    assert section.example.text() == "Kimi Linear demo, a prompt of 10,000 tokens"
     enter(driver, pane, "0")
     driver.wait(lambda: section.plan.text() == "Single pass, because chunking is off.")
     enter(driver, pane, "16384")

@@ -245,12 +245,12 @@ def test_the_state_of_the_model_is_shown(bare: Driver, demo_model: Path):
     states: list[str] = []
     bare.services.model.changed.connect(lambda: states.append(header.model.text()))
     bare.load(demo_model)
-    assert states[0].startswith("Loading demo-model · 0 %")
+    assert states[0].startswith("Loading Kimi Linear demo · 0 %")
     assert any("100 %" in state for state in states)
     info = bare.services.model.info
     assert info is not None
-    assert header.model.text() == f"{info.name} · {info.quantization}"
-    assert sidebar.model_name.text() == info.name
+    assert header.model.text() == f"Kimi Linear demo · {info.quantization}"
+    assert sidebar.model_name.text() == "Kimi Linear demo"
     assert sidebar.model_state.text() == "ready"
 
 

@@ -1,9 +1,12 @@
 """Numbers and sentences as the window shows them."""
 
+from pathlib import Path
+
 import pytest
 
 from app import wording
 from app.chat import receipt_text
+from app.resources import DEMO_MODEL
 from engine.api import PrefillProgress
 from tests.app.receipts import FIVE, STATS, receipt
 
@@ -92,3 +95,9 @@ def test_a_receipt_that_is_not_closed_says_so():
     text = receipt_text.as_text(receipt(9214, FIVE[:1], closed=False), None)
     assert "2,048 of 9,214 tokens were read; nothing was answered from them" in text
     assert text.endswith("Receipt not closed")
+
+
+def test_a_model_is_called_by_its_folder_and_the_one_that_comes_along_by_its_own_name(tmp_path: Path):
+    assert wording.model_name(DEMO_MODEL) == "Kimi Linear demo"
+    assert wording.model_name(tmp_path / "Kimi-Linear-48B-4bit") == "Kimi-Linear-48B-4bit"
+    assert wording.model_name(None) == ""

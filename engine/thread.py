@@ -122,7 +122,7 @@ class Engine:
             return  # a count that outlived the engine: `ShutDown` was the last event
         try:
             self._on_event(event)
-        except (Exception, SystemExit):
+        except (Exception, SystemExit):  # a broken listener must not end an engine thread
             log.exception("the event callback raised for %s", type(event).__name__)
 
     def _finish(self, request: int, event: Event) -> None:
@@ -137,7 +137,7 @@ class Engine:
             if flag.is_set():
                 raise CancelledError("Stopped before it began.")
             event = serve(flag.is_set)
-        except Exception as error:
+        except Exception as error:  # every failure becomes the command's final event
             event = Failed(command.request, explain(error))
             if event.error.kind == "internal":
                 log.exception("%s failed", type(command).__name__)
@@ -153,7 +153,7 @@ class Engine:
             self._serve(command, lambda cancelled, c=command: serve(c, cancelled))
         try:
             unload()
-        except Exception:
+        except Exception:  # the end must be told, whatever happens on the way
             log.exception("the model could not be freed")
         self._desk_queue.put(None)
         self._desk_thread.join(_DESK_PATIENCE)

@@ -118,6 +118,7 @@ class Generator:
             PromptError, PromptTooLongError, SettingError: before anything is read.
             LedgerError, ReceiptError: the answer would not be computed from the whole prompt; no text
                 has been given to the listener.
+            NumericsError: the model computed numbers that are none; the answer ends where that was seen.
         """
         ids = prompt.ids
         self.check(ids, options)

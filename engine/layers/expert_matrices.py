@@ -69,8 +69,8 @@ _PROBE_TOLERANCE = 2e-2
 def sorted_product_is_right(out: int, inner: int, dtype: mx.Dtype, bits: int, group_size: int) -> bool:
     """Whether MLX's product over rows sorted by expert equals the unsorted one on this device.
 
-    It is faster, but on MLX's CUDA back end it was measured to be wrong (0.32.4), and on Metal it has
-    not been run by us. So it is compared on random rows and weights of the model's own shape, once a
+    It is faster, but called this way it came out wrong on MLX's CUDA back end (0.32.4, cause unknown,
+    see docs/benchmarks.md), and on Metal it has not been run by us. So it is compared on random rows and weights of the model's own shape, once a
     process, before it may decide an answer. `bits` 0 means dense weights.
     """
     keys = mx.random.split(mx.random.key(3), 3)

@@ -98,6 +98,6 @@ def main(arguments: list[str]) -> None:
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except Exception as failure:
+    except Exception as failure:  # told to the parent process, which shows its message
         sys.stderr.write(f"{MESSAGE}{failure}\n")
         raise SystemExit(1) from failure

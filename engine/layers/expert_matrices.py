@@ -70,8 +70,9 @@ def sorted_product_is_right(out: int, inner: int, dtype: mx.Dtype, bits: int, gr
     """Whether MLX's product over rows sorted by expert equals the unsorted one on this device.
 
     It is faster, but called this way it came out wrong on MLX's CUDA back end (0.32.4, cause unknown,
-    see docs/benchmarks.md), and on Metal it has not been run by us. So it is compared on random rows and weights of the model's own shape, once a
-    process, before it may decide an answer. `bits` 0 means dense weights.
+    see docs/benchmarks.md), and on Metal it has not been run by us. So it is compared on random rows
+    and weights of the model's own shape, once a process, before it may decide an answer. `bits` 0
+    means dense weights.
     """
     keys = mx.random.split(mx.random.key(3), 3)
     weight = mx.random.normal((_PROBE_EXPERTS, out, inner), key=keys[0]).astype(dtype)

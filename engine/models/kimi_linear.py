@@ -10,8 +10,8 @@ from engine.checkpoint.config import ConfigFields
 from engine.checkpoint.weights import Numerics, WeightReader
 from engine.errors import CheckpointError
 from engine.layers.activations import rms_norm
-from engine.layers.conv import ShortConvolution
 from engine.layers.kda import KimiDeltaAttention
+from engine.layers.kda_core import KdaParameters, chosen_cores
 from engine.layers.linear import ROW_BLOCK, Joined, Linear
 from engine.layers.mla import LatentAttention
 from engine.layers.mlp import GatedMLP
@@ -229,21 +229,20 @@ def _build_kda(c: KimiLinearConfig, w: WeightReader, name: str) -> KimiDeltaAtte
     inputs = Joined.of([w.projection(f"{name}.{part}", out, c.hidden) for part, out in parts])
     taps = [w.take(f"{name}.{p}_conv.conv.weight", (total, c.kernel, 1))[..., 0].T for p in "qkv"]
     h = c.kda_heads
-    a_log = w.take(f"{name}.A_log", (h, 1), (h,), (1, 1, h, 1), dtype=mx.float32)
     return KimiDeltaAttention(
-        heads=h,
-        width=c.kda_width,
         rank=rank,
         inputs=inputs,
-        convolution=ShortConvolution(mx.contiguous(mx.concatenate(taps, axis=1))),
         forget_up=w.projection(f"{name}.f_b_proj", total, rank),
         gate_up=w.projection(f"{name}.g_b_proj", total, rank),
-        decay_scale=mx.exp(a_log),
-        decay_bias=w.take(f"{name}.dt_bias", (h, c.kda_width), (total,), dtype=mx.float32),
-        qk_scale=mx.repeat(mx.array([c.kda_width**-0.5, 1.0]), h)[:, None],
-        output_norm=w.take(f"{name}.o_norm.weight", (c.kda_width,), dtype=mx.float32),
+        parameters=KdaParameters.of(
+            taps=mx.contiguous(mx.concatenate(taps, axis=1)),
+            a_log=w.take(f"{name}.A_log", (h, 1), (h,), (1, 1, h, 1), dtype=mx.float32),
+            decay_bias=w.take(f"{name}.dt_bias", (h, c.kda_width), (total,), dtype=mx.float32),
+            output_norm=w.take(f"{name}.o_norm.weight", (c.kda_width,), dtype=mx.float32),
+            eps=c.eps,
+        ),
+        core=chosen_cores(h, c.kda_width, c.kernel, 3 * total + 2 * rank + h, w.numerics.dtype),
         output=w.projection(f"{name}.o_proj", c.hidden, total),
-        norm_eps=c.eps,
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import mlx.core as mx
 
 from engine.checkpoint.loader import load_model
-from engine.layers import conv, kda, linear, mla, mlp, moe
+from engine.layers import conv, kda, kda_core, linear, mla, mlp, moe
 from engine.planning.tuning import random_ids
 
 spent: dict[str, float] = defaultdict(float)
@@ -42,8 +42,8 @@ def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 PARTS: tuple[tuple[Any, str, str], ...] = (
     (kda.KimiDeltaAttention, "__call__", "KDA, the rest"),
-    (kda, "delta_rule_blocks", "delta rule"),
-    (kda.KimiDeltaAttention, "_log_decay", "forget gate"),
+    (kda_core, "delta_rule_blocks", "delta rule"),
+    (kda_core, "_log_decay", "forget gate"),
     (conv.ShortConvolution, "__call__", "short convolution"),
     (mla.LatentAttention, "__call__", "MLA, the rest"),
     (mla.LatentAttention, "_attend", "attention in tiles"),

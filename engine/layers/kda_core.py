@@ -1,0 +1,202 @@
+"""The part of a KDA block between its projections: convolution, gates, delta rule, output norm.
+
+`plain_core` is the truth, in plain ops. `kernel_core` is the same function as three device kernels,
+used where `engine.kernels.selection` found them equal and faster on the device at hand.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+import mlx.core as mx
+
+from engine.kernels.delta_rule import delta_rule_blocks, delta_rule_step
+from engine.kernels.device import language
+from engine.kernels.kda_gates import kda_finish, kda_prepare
+from engine.kernels.kda_scan import kda_scan, scan_fits
+from engine.kernels.pointwise import sigmoid, softplus
+from engine.kernels.selection import Choice, choose
+from engine.layers.activations import l2_norm, rms_norm
+from engine.layers.conv import ShortConvolution
+
+
+@dataclass(frozen=True)
+class KdaParameters:
+    """Weights of one block's core. H heads of width D, P = H * D.
+
+    Attributes:
+        convolution: over q | k | v together (depthwise, so joining changes nothing).
+        decay_scale: exp(A_log) [H, 1] float32.
+        decay_bias: dt_bias [H, D] float32.
+        qk_scale: [2H, 1] float32, D^-1/2 for the queries (the read-out scale) and 1 for the keys.
+        output_norm: [D] float32, shared by all heads.
+        norm_eps: [1] float32.
+    """
+
+    convolution: ShortConvolution
+    decay_scale: mx.array
+    decay_bias: mx.array
+    qk_scale: mx.array
+    output_norm: mx.array
+    norm_eps: mx.array
+    eps: float
+
+    @staticmethod
+    def of(
+        taps: mx.array, a_log: mx.array, decay_bias: mx.array, output_norm: mx.array, eps: float
+    ) -> "KdaParameters":
+        """From taps [K, 3P], A_log [H, 1], dt_bias [H, D] and the output norm [D]."""
+        heads, width = decay_bias.shape
+        return KdaParameters(
+            convolution=ShortConvolution(taps),
+            decay_scale=mx.exp(a_log),
+            decay_bias=decay_bias,
+            qk_scale=mx.repeat(mx.array([width**-0.5, 1.0]), heads)[:, None],
+            output_norm=output_norm,
+            norm_eps=mx.array([eps]),
+            eps=eps,
+        )
+
+
+@dataclass(frozen=True)
+class CoreInputs:
+    """What the projections of T tokens gave, and the state they continue.
+
+    Attributes:
+        projected: [B, T, W]: q | k | v (3P columns), anything, write strength before the sigmoid (H).
+        forget, gate: [B, T, P], the forget gate and the output gate before their functions.
+        window: [B, K-1, 3P]. memory: [B, H, D, D] float32.
+    """
+
+    projected: mx.array
+    forget: mx.array
+    gate: mx.array
+    window: mx.array
+    memory: mx.array
+
+
+class Core(Protocol):
+    """One form of the core."""
+
+    def __call__(self, p: KdaParameters, x: CoreInputs, valid: int) -> tuple[mx.array, mx.array, mx.array]:
+        """Continue the state by the first `valid` tokens; y [B, T, P], the next window and memory."""
+        ...
+
+
+def plain_core(p: KdaParameters, x: CoreInputs, valid: int) -> tuple[mx.array, mx.array, mx.array]:
+    """The core in plain ops; see `Core`."""
+    heads, width = p.decay_bias.shape
+    batch, length = x.projected.shape[:2]
+    shape = (batch, length, heads, width)
+    qkv, window = p.convolution(x.projected[..., : 3 * heads * width], x.window, valid)
+    qk, v = mx.split(qkv.reshape(batch, length, 3 * heads, width), (2 * heads,), axis=2)
+    q, k = mx.split(l2_norm(qk, p.qk_scale), 2, axis=2)
+    g = _log_decay(p, x.forget.reshape(shape))
+    beta = sigmoid(x.projected[..., -heads:].astype(mx.float32))
+    if length == 1:
+        o, memory = delta_rule_step(q[:, 0], k[:, 0], v[:, 0], g[:, 0], beta[:, 0], x.memory)
+        o = o[:, None]
+    else:
+        if valid < length:
+            token = mx.arange(length)[:, None] < valid
+            g, beta = mx.where(token[..., None], g, 0.0), mx.where(token, beta, 0.0)
+        o, memory = delta_rule_blocks(q, k, v, g, beta, x.memory)
+    z = x.gate.reshape(shape).astype(mx.float32)
+    y = rms_norm(o, p.output_norm, p.eps) * sigmoid(z)
+    return y.astype(x.projected.dtype).reshape(batch, length, heads * width), window, memory
+
+
+def _log_decay(p: KdaParameters, a: mx.array) -> mx.array:
+    """g = -exp(A_log) * softplus(a + dt_bias), [B, T, H, D] float32, unbounded below."""
+    return -p.decay_scale * softplus(a.astype(mx.float32) + p.decay_bias)
+
+
+def kernel_core(p: KdaParameters, x: CoreInputs, valid: int) -> tuple[mx.array, mx.array, mx.array]:
+    """The core as device kernels; see `Core`. Every row must be a token, as on every GPU."""
+    assert valid == x.projected.shape[1]  # rows are padded on a CPU only
+    q, k, v, g, beta, window = kda_prepare(
+        x.projected, x.forget, x.window, p.convolution.taps, p.decay_scale, p.decay_bias
+    )
+    o, memory = kda_scan(q, k, v, g, beta, x.memory)
+    return kda_finish(o, x.gate, p.output_norm, p.norm_eps), window, memory
+
+
+_TOLERANCE = 1e-2
+"""Of the largest value. The twin's float32 products run in TF32 on CUDA (4e-4 of error in the delta
+rule), and a bfloat16 value or output is rounded by up to 4e-3."""
+
+_PROBE_TOKENS = 515
+
+
+@dataclass(frozen=True)
+class Cores:
+    """The form for one token, the form for several, and how they were chosen."""
+
+    one: Core = plain_core
+    many: Core = plain_core
+    choices: tuple[Choice, ...] = ()
+
+    def __call__(self, p: KdaParameters, x: CoreInputs, valid: int) -> tuple[mx.array, mx.array, mx.array]:
+        """See `Core`."""
+        return (self.one if x.projected.shape[1] == 1 else self.many)(p, x, valid)
+
+
+@lru_cache(maxsize=8)
+def chosen_cores(heads: int, width: int, kernel: int, columns: int, dtype: mx.Dtype) -> Cores:
+    """The forms to use on this device for blocks of these shapes; compared once a process.
+
+    `kernel` is K, `columns` is W; see `CoreInputs`.
+    """
+    if language() is None or not scan_fits(width, width):
+        return Cores()
+    one = _choose("KDA, one token", heads, width, kernel, columns, dtype, 1)
+    many = _choose("KDA, many tokens", heads, width, kernel, columns, dtype, _PROBE_TOKENS)
+    return Cores(
+        one=kernel_core if one.used else plain_core,
+        many=kernel_core if many.used else plain_core,
+        choices=(many, one),
+    )
+
+
+def _choose(
+    name: str, heads: int, width: int, kernel: int, columns: int, dtype: mx.Dtype, tokens: int
+) -> Choice:
+    p, x = _random_core(heads, width, kernel, columns, dtype, tokens)
+    exact = CoreInputs(*(a.astype(mx.float32) for a in (x.projected, x.forget, x.gate, x.window, x.memory)))
+    exact_p = KdaParameters.of(
+        p.convolution.taps.astype(mx.float32), mx.log(p.decay_scale), p.decay_bias, p.output_norm, p.eps
+    )
+    return choose(
+        name,
+        form=lambda: kernel_core(p, x, tokens),
+        plain=lambda: plain_core(p, x, tokens),
+        truth=lambda: plain_core(exact_p, exact, tokens),
+        tolerance=_TOLERANCE,
+    )
+
+
+def _random_core(
+    heads: int, width: int, kernel: int, columns: int, dtype: mx.Dtype, tokens: int
+) -> tuple[KdaParameters, CoreInputs]:
+    """Random weights and inputs. Gates as trained models have them: exp(A_log) from 1 to 16 and steps of
+    1e-3 to 1e-1 before it, so that heads keep from a few tokens to thousands."""
+    keys = iter(mx.random.split(mx.random.key(11), 9))
+    total = heads * width
+    step = mx.exp(mx.random.uniform(-6.9, -2.3, (heads, width), key=next(keys)))
+    p = KdaParameters.of(
+        taps=(mx.random.normal((kernel, 3 * total), key=next(keys)) * 0.5).astype(dtype),
+        a_log=mx.log(mx.random.uniform(1.0, 16.0, (heads, 1), key=next(keys))),
+        decay_bias=mx.log(mx.expm1(step)),
+        output_norm=mx.random.uniform(0.5, 1.5, (width,), key=next(keys)),
+        eps=1e-5,
+    )
+    x = CoreInputs(
+        projected=mx.random.normal((1, tokens, columns), key=next(keys)).astype(dtype),
+        forget=mx.random.normal((1, tokens, total), key=next(keys)).astype(dtype),
+        gate=mx.random.normal((1, tokens, total), key=next(keys)).astype(dtype),
+        window=mx.random.normal((1, kernel - 1, 3 * total), key=next(keys)).astype(dtype),
+        memory=mx.random.normal((1, heads, width, width), key=next(keys)) * 0.1,
+    )
+    mx.eval(x.projected, x.forget, x.gate, x.window, x.memory)
+    mx.eval(p.decay_bias, p.convolution.taps, p.decay_scale)
+    return p, x

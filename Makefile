@@ -45,7 +45,7 @@ format: $(STAMP) ## let ruff put the code in order
 	@$(PYTHON_IN) -m ruff format .
 
 bench: $(STAMP) ## measure reading and writing on the demo model, against mlx-lm
-	@$(PYTHON_IN) -m engine bench -m $(DEMO) --prompt-tokens 8192 --generate 64 --against mlx-lm
+	@$(PYTHON_IN) -m engine bench -m $(DEMO) --lengths 2k,8k --generate 64 --runs 3 --against mlx-lm
 
 clean: ## remove what was built, but not .venv
 	rm -rf build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis

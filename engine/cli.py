@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from engine.api import PREFILL_CHUNK, Document, Message, Sampling
 from engine.errors import PerigeeError, PromptError
 from engine.explain import explain
+from engine.planning.benchmark_command import add_arguments, run_benchmark
+from engine.planning.benchmark_table import as_table
 from engine.terminal import CountingBar, Say
 
 if TYPE_CHECKING:
@@ -112,11 +114,7 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
 
 def _add_bench(parser: argparse.ArgumentParser) -> None:
     _add_model(parser)
-    parser.add_argument("--prompt-tokens", type=int, default=8192, metavar="N")
-    parser.add_argument("--generate", type=int, default=128, metavar="N", help="tokens to generate")
-    parser.add_argument("--prefill-chunk", metavar="N", help="as for generate")
-    parser.add_argument("--runs", type=int, default=3, help="runs of each engine")
-    parser.add_argument("--against", choices=["mlx-lm"], help="alternate with another engine")
+    add_arguments(parser)
     _add_json(parser)
     parser.set_defaults(run=_bench)
 
@@ -254,16 +252,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from engine.planning.benchmark import benchmark
-
-    report = benchmark(
-        options.model,
-        options.prompt_tokens,
-        options.generate,
-        _policy(options).configured,
-        against=options.against,
-        runs=options.runs,
-        steps=CountingBar(quiet=options.json),
-    )
-    print(report.as_json() if options.json else report.as_table())
+    bar = CountingBar(quiet=options.json)
+    report = run_benchmark(options, _policy(options).configured, bar)
+    print(report.as_json() if options.json else as_table(report))
     return 0

@@ -19,6 +19,9 @@ from typing import Any
 
 import mlx.core as mx
 
+# Typed here because some releases of MLX leave its parameters without types.
+save_safetensors: Any = vars(mx)["save_safetensors"]
+
 GROUP = 64
 GATE_BITS = 8
 """mlx-lm always packs the router with 8 bits."""
@@ -276,8 +279,7 @@ def write(folder: Path, shape: Shape, layers: int, bits: int, seed: int) -> int:
         dense = layer_tensors(shape, i, draw) if i < layers else outer_tensors(shape, draw)
         tensors = stored(dense, bits)
         file = f"model-{i + 1:05}-of-{shards:05}.safetensors"
-        save: Any = mx.save_safetensors  # pyright: ignore[reportUnknownMemberType]
-        save(str(folder / file), tensors, metadata={"format": "mlx"})
+        save_safetensors(str(folder / file), tensors, metadata={"format": "mlx"})
         weight_map |= dict.fromkeys(tensors, file)
         total += sum(array.nbytes for array in tensors.values())
         del dense, tensors

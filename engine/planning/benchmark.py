@@ -1,25 +1,37 @@
-"""Prefill and decode speed and peak memory, each run in a fresh process, alternating with a rival.
+"""Speed and memory at several lengths, each run in a fresh process, alternating with a rival.
 
-The rival is mlx-lm's own generation loop on the same checkpoint folder, with the same random
-prompt, chunk size and BLAS. It is a development extra and is imported only in its own process.
+The rival reads the same checkpoint folder, the same random token ids, the same chunks, with the same
+MLX and BLAS. It is a development extra and is imported only in its own process.
 """
 
 import json
-import statistics
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from engine.checkpoint.files import read_config
 from engine.errors import PerigeeError
+from engine.planning import bare
+from engine.planning.benchmark_report import (
+    LINE,
+    MESSAGE,
+    OURS,
+    Length,
+    Limit,
+    LongGeneration,
+    Measurement,
+    Report,
+    Summary,
+    Tenth,
+    Workload,
+    ratios,
+)
+from engine.planning.roofline import Ceilings, Parts, Work
 from engine.planning.steps import Steps, silent
-
-OURS = "perigee"
-RIVALS = ("mlx-lm",)
-MESSAGE = "benchmark message: "
-"""Before the message of a run that failed, on its standard error."""
 
 
 class BenchmarkError(PerigeeError):
@@ -29,142 +41,221 @@ class BenchmarkError(PerigeeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
-    """One run: tokens per second, and bytes above the weights."""
+class Plan:
+    """What is to be measured.
 
-    prefill_tokens_per_second: float
-    decode_tokens_per_second: float
-    peak_memory_bytes: int
+    Attributes:
+        lengths: tokens of the prompts.
+        generate: tokens written after each prompt.
+        chunk: tokens a pass, 0 for one pass.
+        runs: fresh processes of each engine, alternating.
+        against: one of `RIVALS`, or None.
+        rival_max_length: the rival is not asked for longer prompts; 0 asks for all.
+        long_generation: tokens written after the shortest prompt in a run of its own; 0 for none.
+        command: what to write into the report.
+    """
+
+    folder: Path
+    lengths: tuple[int, ...]
+    generate: int
+    chunk: int
+    runs: int = 3
+    against: str | None = None
+    rival_max_length: int = 0
+    long_generation: int = 0
+    command: str = ""
+
+    def checked(self) -> "Plan":
+        """With the lengths in order, each once.
+
+        Raises:
+            BenchmarkError: a number that measures nothing.
+        """
+        if not self.lengths:
+            raise BenchmarkError("A benchmark needs at least one length, such as 2k.")
+        least = (("prompt tokens", 1, min(self.lengths)), ("generated tokens", 1, self.generate))
+        more = (("runs", 1, self.runs), ("tokens of a long generation", 10, self.long_generation or 10))
+        for name, low, value in (*least, *more):
+            if value < low:
+                raise BenchmarkError(f"A benchmark needs at least {low} for its {name}, not {value}.")
+        if self.against and 0 < self.rival_max_length < min(self.lengths):
+            raise BenchmarkError(
+                f"{self.against} is not to read more than {self.rival_max_length:,} tokens, but the shortest "
+                f"length is {min(self.lengths):,}. Add a shorter one with --lengths."
+            )
+        return replace(self, lengths=tuple(sorted(set(self.lengths))))
+
+    def workload(self, engine: str) -> Workload:
+        """What one process of an engine has to do."""
+        limit = self.rival_max_length if engine != OURS else 0
+        lengths = tuple(n for n in self.lengths if not limit or n <= limit)
+        return Workload(engine, str(self.folder), lengths, self.chunk, self.generate, self.long_generation)
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """Lowest, median and highest of several runs."""
+@dataclass
+class _Found:
+    """Everything the processes of one engine said."""
 
-    low: float
-    median: float
-    high: float
+    workload: Workload
+    machine: dict[str, str] = field(default_factory=dict[str, str])
+    measured: dict[int, list[Measurement]] = field(default_factory=dict[int, list[Measurement]])
+    tenths: list[tuple[Tenth, ...]] = field(default_factory=list[tuple[Tenth, ...]])
+    counted: dict[int, tuple[Parts, Parts]] = field(default_factory=dict[int, tuple[Parts, Parts]])
+    ceilings: list[Ceilings] = field(default_factory=list[Ceilings])
+    notes: dict[int, str] = field(default_factory=dict[int, str])
 
-    @staticmethod
-    def of(values: Sequence[float]) -> "Spread":
-        """The spread of at least one value."""
-        return Spread(min(values), statistics.median(values), max(values))
+    def hear(self, line: dict[str, Any]) -> int | None:
+        """Take a line of a process; returns the length if that length is done."""
+        ((kind, value),) = line.items()
+        if kind == "machine":
+            self.machine = value
+        elif kind == "measured":
+            self.measured.setdefault(value["prompt_tokens"], []).append(Measurement(**value))
+            return int(value["prompt_tokens"])
+        elif kind == "failed":
+            self.fail(value["prompt_tokens"], value["reason"])
+        elif kind == "long_failed":
+            length, reason = value["prompt_tokens"], value["reason"]
+            self.notes[length] = f"{self.workload.engine} failed in the long generation: {reason}"
+            self.workload = replace(self.workload, long_generation=0)
+        elif kind == "long":
+            self.tenths.append(tuple(Tenth(**tenth) for tenth in value["tenths"]))
+        elif kind == "counted":
+            prefill, decode = (_parts(value[name]) for name in ("prefill", "decode"))
+            self.counted[value["prompt_tokens"]] = prefill, decode
+        elif kind == "ceilings":
+            self.ceilings.append(Ceilings(**value))
+        return None
 
+    def fail(self, length: int, reason: str) -> None:
+        """Remember why a length has no figures, and try neither it nor longer ones again."""
+        engine = self.workload.engine
+        self.notes[length] = f"{engine} failed: {reason}"
+        for later in (n for n in self.workload.lengths if n > length):
+            self.notes[later] = f"{engine} was not asked, since it failed at {length:,} tokens"
+        self.workload = replace(
+            self.workload,
+            lengths=tuple(n for n in self.workload.lengths if n < length),
+            long_generation=self.workload.long_generation if length > self.workload.lengths[0] else 0,
+        )
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """All runs of one engine."""
-
-    engine: str
-    prefill_tokens_per_second: Spread
-    decode_tokens_per_second: Spread
-    peak_memory_bytes: Spread
-
-    @staticmethod
-    def of(engine: str, runs: Sequence[Measurement]) -> "Summary":
-        """The spread of each figure."""
-        return Summary(
-            engine,
-            Spread.of([run.prefill_tokens_per_second for run in runs]),
-            Spread.of([run.decode_tokens_per_second for run in runs]),
-            Spread.of([run.peak_memory_bytes for run in runs]),
+    @property
+    def ceiling(self) -> Ceilings | None:
+        """The best of all processes: a ceiling is what was reached at least once."""
+        if not self.ceilings:
+            return None
+        return Ceilings(
+            max(c.flops_per_second for c in self.ceilings),
+            max(c.bytes_per_second for c in self.ceilings),
+            self.ceilings[0].dtype,
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What was measured, and ratios of medians: speeds ours / theirs, memory ours / theirs."""
-
-    prompt_tokens: int
-    generated_tokens: int
-    prefill_chunk: int
-    runs: int
-    summaries: tuple[Summary, ...]
-    ratios: Mapping[str, float]
-
-    def as_json(self) -> str:
-        """One JSON object."""
-        return json.dumps(asdict(self), indent=2)
-
-    def as_table(self) -> str:
-        """Medians with their spread, one line per engine, then the ratios."""
-        lines = [
-            f"{self.prompt_tokens:,} prompt tokens in chunks of {self.prefill_chunk:,}, "
-            f"{self.generated_tokens} generated, median of {self.runs} alternating runs (lowest to highest)",
-            f"{'':10}{'prefill tok/s':>26}{'decode tok/s':>26}{'MB above weights':>26}",
-        ]
-        for s in self.summaries:
-            cells = (
-                _cell(s.prefill_tokens_per_second),
-                _cell(s.decode_tokens_per_second),
-                _cell(s.peak_memory_bytes, 1e6),
-            )
-            lines.append(f"{s.engine:10}" + "".join(f"{cell:>26}" for cell in cells))
-        lines.extend(f"{name}: {value:.2f}" for name, value in self.ratios.items())
-        return "\n".join(lines)
+def _parts(plain: dict[str, list[float]]) -> Parts:
+    return {name: Work(flops, nbytes) for name, (flops, nbytes) in plain.items()}
 
 
-def _cell(spread: Spread, unit: float = 1.0) -> str:
-    return f"{spread.median / unit:,.1f} ({spread.low / unit:,.1f} to {spread.high / unit:,.1f})"
+def benchmark(plan: Plan, steps: Steps = silent, keep: Callable[[Report], None] | None = None) -> Report:
+    """Measure; with a rival, alternate with it and give ratios.
 
-
-def benchmark(
-    folder: Path,
-    prompt_tokens: int,
-    generate: int,
-    prefill_chunk: int,
-    *,
-    against: str | None = None,
-    runs: int = 3,
-    steps: Steps = silent,
-) -> Report:
-    """Measure; with `against`, alternate with the rival and give ratios.
+    Args:
+        plan: what to measure.
+        steps: told before each process and after each length.
+        keep: given the report so far after each process, so that little is lost if the rest is.
 
     Raises:
-        BenchmarkError: a run failed; its own message is in the error.
+        BenchmarkError: a run of ours failed, or the rival cannot be loaded; with its own message.
     """
-    for name, value in (("prompt tokens", prompt_tokens), ("generated tokens", generate), ("runs", runs)):
-        if value < 1:
-            raise BenchmarkError(f"A benchmark needs at least 1 for its {name}, not {value}.")
-    read_config(folder)  # a folder that is not there fails here, in its own words
-    engines = [OURS] if against is None else [OURS, against]
-    results: dict[str, list[Measurement]] = {engine: [] for engine in engines}
-    total = runs * len(engines)
-    for run in range(runs):
-        for number, engine in enumerate(engines):
-            steps(run * len(engines) + number, total, f"{engine}, run {run + 1} of {runs}")
-            results[engine].append(_run(engine, folder, prompt_tokens, generate, prefill_chunk))
+    plan = plan.checked()
+    read_config(plan.folder)  # a folder that is not there fails here, in its own words
+    engines = [OURS] if plan.against is None else [OURS, plan.against]
+    found = {engine: _Found(plan.workload(engine)) for engine in engines}
+    total = plan.runs * sum(len(one.workload.lengths) for one in found.values())
+    done = 0
+    for run in range(plan.runs):
+        for engine in engines:
+            one = found[engine]
+            asked, heard = one.workload.lengths, 0
+            if not asked:
+                continue
+            name = f"{engine}, run {run + 1} of {plan.runs}"
+            steps(done, total, name)
+            for line in _lines(one.workload, one):
+                if (length := one.hear(line)) is not None:
+                    heard += 1
+                    if heard < len(asked):
+                        steps(done + heard, total, f"{name}, {length:,} tokens done")
+            done += len(asked)
+            if keep is not None:
+                keep(_report(plan, found))
     steps(total, total, "done")
-    summaries = tuple(Summary.of(engine, measured) for engine, measured in results.items())
-    return Report(prompt_tokens, generate, prefill_chunk, runs, summaries, _ratios(summaries))
+    return _report(plan, found)
 
 
-def _ratios(summaries: Sequence[Summary]) -> dict[str, float]:
-    if len(summaries) < 2:
-        return {}
-    ours, theirs = summaries
-    figures = (
-        ("prefill speed", ours.prefill_tokens_per_second, theirs.prefill_tokens_per_second),
-        ("decode speed", ours.decode_tokens_per_second, theirs.decode_tokens_per_second),
-        ("memory above weights", ours.peak_memory_bytes, theirs.peak_memory_bytes),
+def _lines(workload: Workload, found: _Found) -> Iterator[dict[str, Any]]:
+    """What one process says, as it says it."""
+    # By path, not with -m: nothing but what is measured has to be installed.
+    command = [sys.executable, bare.__file__, "engine.planning.benchmark_run", workload.as_json()]
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+    ):
+        assert process.stdout is not None
+        heard: set[int] = set()
+        for text in process.stdout:
+            if text.startswith(LINE):
+                line = json.loads(text.removeprefix(LINE))
+                heard.update(value["prompt_tokens"] for kind, value in line.items() if kind == "measured")
+                yield line
+        if process.wait():
+            errors.seek(0)
+            _explain(workload, found, heard, process.returncode, errors.read())
+
+
+def _explain(workload: Workload, found: _Found, heard: set[int], status: int, errors: str) -> None:
+    """A rival that died is a note; one that is not installed, and any failure of ours, is an error."""
+    reason = errors.rpartition(MESSAGE)[2].strip().splitlines()[-1:] or ["It gave no message."]
+    missing = [n for n in workload.lengths if n not in heard]
+    if workload.engine == OURS or MESSAGE in errors:
+        text = errors.rpartition(MESSAGE)[2].strip() if MESSAGE in errors else reason[0]
+        raise BenchmarkError(f"The run of {workload.engine} failed. {text}")
+    if missing:
+        found.fail(missing[0], f"its process ended with status {status}. {reason[0][:300]}")
+
+
+def _report(plan: Plan, found: dict[str, _Found]) -> Report:
+    ours = found[OURS]
+    machine = {name: text for name, text in ours.machine.items() if name not in ("engine", "loop", "version")}
+    machine |= {one.workload.engine: one.machine.get("version", "") for one in list(found.values())[1:]}
+    return Report(
+        command=plan.command,
+        machine=machine,
+        loops={engine: one.machine.get("loop", "") for engine, one in found.items()},
+        prefill_chunk=plan.chunk,
+        generated_tokens=plan.generate,
+        runs=plan.runs,
+        lengths=tuple(_length(plan, length, list(found.values())) for length in plan.lengths),
+        ceilings=ours.ceiling,
+        long_generations=tuple(
+            LongGeneration.of(engine, plan.lengths[0], plan.long_generation, one.tenths)
+            for engine, one in found.items()
+            if one.tenths
+        ),
     )
-    return {
-        f"{name}, {ours.engine} / {theirs.engine}": mine.median / other.median
-        for name, mine, other in figures
-        if other.median  # one generated token has no decode speed
-    }
 
 
-def _run(engine: str, folder: Path, prompt_tokens: int, generate: int, chunk: int) -> Measurement:
-    """One run in a process of its own."""
-    arguments = [engine, str(folder), str(prompt_tokens), str(generate), str(chunk)]
-    done = subprocess.run(
-        [sys.executable, "-m", "engine.planning.benchmark_run", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
+def _length(plan: Plan, length: int, found: Sequence[_Found]) -> Length:
+    summaries = tuple(
+        Summary.of(one.workload.engine, one.measured[length]) for one in found if length in one.measured
     )
-    if done.returncode:
-        reason = done.stderr.rpartition(MESSAGE)[2].strip() or "It gave no message."
-        raise BenchmarkError(f"The run of {engine} failed. {reason}")
-    return Measurement(**json.loads(done.stdout.splitlines()[-1]))
+    notes = [one.notes[length] for one in found if length in one.notes]
+    if plan.against and 0 < plan.rival_max_length < length:
+        notes.append(f"{plan.against} was not asked for more than {plan.rival_max_length:,} tokens")
+    ours = found[0]
+    limits: list[Limit | None] = [None, None]
+    if length in ours.counted and ours.ceiling is not None:
+        prefill, decode = ours.counted[length]
+        seconds = length / summaries[0].prefill_tokens_per_second.median
+        limits[0] = Limit.of(prefill, ours.ceiling, seconds)
+        limits[1] = Limit.of(decode, ours.ceiling, summaries[0].step_median_ms.median / 1e3)
+    return Length(length, summaries, ratios(summaries), limits[0], limits[1], tuple(notes))

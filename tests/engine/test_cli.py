@@ -276,9 +276,10 @@ def test_bench_prints_figures_of_what_really_ran(shop: Shop):
             *("--prefill-chunk", 64, "--runs", 1, "--json"),
         )
     )
-    assert (report["prompt_tokens"], report["generated_tokens"], report["runs"]) == (130, 3, 1)
-    assert [summary["engine"] for summary in report["summaries"]] == ["perigee"]
-    assert report["summaries"][0]["prefill_tokens_per_second"]["median"] > 0
+    (length,) = report["lengths"]
+    assert (length["prompt_tokens"], report["generated_tokens"], report["runs"]) == (130, 3, 1)
+    assert [summary["engine"] for summary in length["summaries"]] == ["perigee"]
+    assert length["summaries"][0]["prefill_tokens_per_second"]["median"] > 0
 
 
 def found_in_many_lines(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:

@@ -1,18 +1,14 @@
-"""Tuning and benchmarks give figures of what really ran. How fast it ran is not a test's business."""
+"""Tuning gives figures of what really ran. How fast it ran is not a test's business."""
 
-import json
 import math
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from engine.checkpoint.loader import LoadedModel
-from engine.errors import CancelledError, CheckpointError, PromptError, SettingError
-from engine.planning.benchmark import BenchmarkError, Spread, benchmark
+from engine.errors import CancelledError, PromptError, SettingError
 from engine.planning.tuning import random_ids, tune
-from tests.support.checkpoints import DEMO_MODEL, PLAIN, SPOKEN, Shop, change_config
+from tests.support.checkpoints import PLAIN, Shop
 from tests.support.families import WholePromptOnly
 
 LoadAs = Callable[..., LoadedModel]
@@ -68,52 +64,3 @@ def test_random_prompts_are_the_same_for_the_same_seed_and_within_the_vocabulary
     ids = random_ids(model, 500, seed=1)
     assert ids == random_ids(model, 500, seed=1) != random_ids(model, 500, seed=2)
     assert all(0 <= i < model.vocab_size for i in ids)
-
-
-def test_a_benchmark_measures_prefill_decode_and_memory_in_a_fresh_process():
-    steps: list[int] = []
-    report = benchmark(DEMO_MODEL, 150, 4, 64, runs=1, steps=lambda done, total, step: steps.append(done))
-    found = json.loads(report.as_json())
-    assert (found["prompt_tokens"], found["generated_tokens"], found["prefill_chunk"]) == (150, 4, 64)
-    (ours,) = found["summaries"]
-    assert ours["engine"] == "perigee"
-    for figure in ("prefill_tokens_per_second", "decode_tokens_per_second", "peak_memory_bytes"):
-        spread = ours[figure]
-        assert positive(spread["median"])
-        assert spread["low"] <= spread["median"] <= spread["high"]
-    assert found["ratios"] == {}
-    assert steps == [0, 1]
-    assert "perigee" in report.as_table()
-
-
-def test_a_benchmark_against_the_rival_gives_ratios_of_the_same_work(shop: Shop):
-    report = benchmark(shop.folder(SPOKEN), 80, 3, 64, against="mlx-lm", runs=1)
-    assert [summary.engine for summary in report.summaries] == ["perigee", "mlx-lm"]
-    assert set(report.ratios) == {
-        "prefill speed, perigee / mlx-lm",
-        "decode speed, perigee / mlx-lm",
-        "memory above weights, perigee / mlx-lm",
-    }
-    ours, theirs = report.summaries
-    ratio = ours.prefill_tokens_per_second.median / theirs.prefill_tokens_per_second.median
-    assert report.ratios["prefill speed, perigee / mlx-lm"] == ratio
-    assert all(positive(value) for value in report.ratios.values())
-
-
-def test_a_run_that_fails_says_why(shop: Shop, tmp_path: Path):
-    damaged = tmp_path / "damaged"
-    shutil.copytree(shop.folder(PLAIN), damaged)
-    change_config(damaged, hidden_size=65)
-    with pytest.raises(
-        BenchmarkError, match=r"The run of perigee failed\. The weights do not fit config\.json"
-    ):
-        benchmark(damaged, 80, 3, 64, runs=1)
-
-
-def test_a_folder_that_is_not_there_is_said_before_anything_runs(tmp_path: Path):
-    with pytest.raises(CheckpointError, match="There is no folder"):
-        benchmark(tmp_path / "nowhere", 80, 3, 64, runs=1)
-
-
-def test_a_spread_is_of_the_values_it_was_given():
-    assert Spread.of([3.0, 1.0, 2.0]) == Spread(1.0, 2.0, 3.0)

@@ -8,7 +8,7 @@ import mlx.core as mx
 from engine.kernels.pointwise import sigmoid
 from engine.layers.activations import silu
 from engine.layers.expert_matrices import Matrices, sort_by_expert, unsort
-from engine.layers.linear import ROW_BLOCK, BlockedLinear, Linear
+from engine.layers.linear import ROW_BLOCK, BlockedLinear, Linear, row_kinds
 from engine.layers.mlp import GatedMLP
 from engine.scalars import as_ints
 
@@ -62,36 +62,69 @@ class Experts(Protocol):
 class DenseExperts:
     """Experts with dense weights, for a CPU.
 
-    gate_up: [E, D, 2 * I]; down: [E, I, D]. Tokens are sorted by expert and each expert's rows are
-    filled up to whole blocks of ROW_BLOCK rows, so a row's bits do not depend on its neighbours.
+    Attributes:
+        gate_up: [E, D, 2 * I]. down: [E, I, D].
+        places: of each kind of row, its rows within a block; see `engine.layers.linear.row_kinds`.
+
+    Tokens are sorted by expert and each expert's rows are filled up to whole blocks of ROW_BLOCK rows.
+    A token keeps the kind of row it had in the prompt, so its bits do not depend on its neighbours.
     """
 
     gate_up: mx.array
     down: mx.array
+    places: tuple[tuple[int, ...], ...]
+
+    @staticmethod
+    def of(gate_up: mx.array, down: mx.array) -> "DenseExperts":
+        """From matrices [E, D, 2 * I] and [E, I, D]."""
+        kinds = list(zip(row_kinds(*gate_up.shape[1:]), row_kinds(*down.shape[1:]), strict=True))
+        return DenseExperts(
+            gate_up,
+            down,
+            places=tuple(
+                tuple(row for row, k in enumerate(kinds) if k == kind) for kind in sorted(set(kinds))
+            ),
+        )
 
     def __call__(self, x: mx.array, chosen: mx.array) -> mx.array:
         """x [N, D], chosen [N, k] -> [N, k, D]."""
         if x.shape[0] < ROW_BLOCK:
             return self._one_by_one(x, chosen)
-        pairs, top_k = chosen.size, chosen.shape[1]
-        flat = chosen.reshape(-1)
-        order = mx.argsort(flat)
-        experts = self.gate_up.shape[0]
-        counts = as_ints((flat[:, None] == mx.arange(experts)).sum(axis=0))
+        order, places, blocks = self._placing(chosen)
+        tokens = mx.zeros((sum(blocks) * ROW_BLOCK,), mx.int32)
+        tokens[places] = order // chosen.shape[1]
+        rows = x[tokens].reshape(-1, ROW_BLOCK, x.shape[1])
         outputs: list[mx.array] = []
-        places: list[mx.array] = []
-        first = row = 0
-        for expert, count in enumerate(counts):
-            if not count:
-                continue
-            blocks = -(-count // ROW_BLOCK)
-            tokens = mx.pad(order[first : first + count] // top_k, (0, blocks * ROW_BLOCK - count))
-            outputs.append(self._expert(x[tokens].reshape(blocks, ROW_BLOCK, -1), expert))
-            places.append(mx.arange(row, row + count))
-            first, row = first + count, row + blocks * ROW_BLOCK
-        back = mx.zeros((pairs,), mx.int32)
-        back[order] = mx.concatenate(places).astype(mx.int32)
+        first = 0
+        for expert, count in enumerate(blocks):
+            if count:
+                outputs.append(self._expert(rows[first : first + count], expert))
+            first += count
+        back = mx.zeros((chosen.size,), mx.int32)
+        back[order] = places
         return mx.concatenate(outputs, axis=0)[back].reshape(*chosen.shape, -1)
+
+    def _placing(self, chosen: mx.array) -> tuple[mx.array, mx.array, list[int]]:
+        """Pairs [N * k] in the order of experts, the row each is placed at, and each expert's blocks."""
+        kinds, experts = len(self.places), self.gate_up.shape[0]
+        token_kind = mx.zeros((ROW_BLOCK,), mx.int32)
+        for kind, rows in enumerate(self.places):
+            token_kind[mx.array(rows)] = kind
+        sort_key = chosen * kinds + token_kind[mx.arange(chosen.shape[0]) % ROW_BLOCK][:, None]
+        flat = sort_key.reshape(-1)
+        counts = as_ints((flat[:, None] == mx.arange(experts * kinds)).sum(axis=0))
+        places: list[mx.array] = []
+        blocks: list[int] = []
+        first = 0
+        for expert in range(experts):
+            own = counts[expert * kinds : (expert + 1) * kinds]
+            for count, rows in zip(own, self.places, strict=True):
+                at = mx.arange(count)
+                place = mx.array(rows)[at % len(rows)] + at // len(rows) * ROW_BLOCK
+                places.append(place + first * ROW_BLOCK)
+            blocks.append(max(-(-count // len(rows)) for count, rows in zip(own, self.places, strict=True)))
+            first += blocks[-1]
+        return mx.argsort(flat), mx.concatenate(places).astype(mx.int32), blocks
 
     def _expert(self, rows: mx.array, expert: int) -> mx.array:
         """rows [b, ROW_BLOCK, D] -> [b * ROW_BLOCK, D] through one expert."""

@@ -1,5 +1,12 @@
 """Experts: chosen as written down, and the same outputs from every way of computing them."""
 
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import accumulate
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -7,8 +14,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from engine.layers.expert_matrices import DenseMatrices, PackedMatrices, sorted_product_is_right
-from engine.layers.linear import Linear
-from engine.layers.moe import DenseExperts, GroupedExperts, MixtureOfExperts, Router
+from engine.layers.linear import ROW_BLOCK, Linear
+from engine.layers.moe import DenseExperts, Experts, GroupedExperts, MixtureOfExperts, Router
+from engine.scalars import as_ints
 from tests.support.arrays import relative_gap, same_bits
 
 HIDDEN, INNER, EXPERTS, TOP = 32, 64, 6, 2
@@ -110,7 +118,14 @@ def by_numpy(
 
 def dense() -> DenseExperts:
     gate_up = mx.concatenate([GATE, UP], axis=1).swapaxes(1, 2)
-    return DenseExperts(mx.contiguous(gate_up), mx.contiguous(DOWN.swapaxes(1, 2)))
+    return DenseExperts.of(mx.contiguous(gate_up), mx.contiguous(DOWN.swapaxes(1, 2)))
+
+
+def with_three_kinds_of_rows() -> DenseExperts:
+    """As for a BLAS that takes the rows of a block in three ways."""
+    rows = range(ROW_BLOCK)
+    places = (tuple(r for r in rows if r % 4 == 1), tuple(r for r in rows if r % 4 > 1), tuple(rows[::4]))
+    return replace(dense(), places=places)
 
 
 def grouped(sorted_ok: bool) -> GroupedExperts:
@@ -123,9 +138,15 @@ def chosen_for(rows: int, only: int | None = None) -> mx.array:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 31, 32, 33, 63, 64, 65, 128, 200])
-@pytest.mark.parametrize("form", ["dense", "grouped", "grouped and sorted"])
+@pytest.mark.parametrize("form", ["dense", "three kinds of rows", "grouped", "grouped and sorted"])
 def test_every_form_gives_each_token_the_output_of_its_experts(rows: int, form: str):
-    experts = dense() if form == "dense" else grouped(sorted_ok=form.endswith("sorted"))
+    forms: dict[str, Experts] = {
+        "dense": dense(),
+        "three kinds of rows": with_three_kinds_of_rows(),
+        "grouped": grouped(sorted_ok=False),
+        "grouped and sorted": grouped(sorted_ok=True),
+    }
+    experts = forms[form]
     x = normal(rows, rows, HIDDEN) * 4
     for chosen in (chosen_for(rows), chosen_for(rows, only=3)):
         assert relative_gap(by_numpy(x, chosen), experts(x, chosen)) < 1e-5
@@ -149,6 +170,46 @@ def test_a_token_s_output_does_not_depend_on_its_neighbours_by_a_single_bit(cut:
     whole = experts(x, chosen)
     parts = mx.concatenate([experts(x[:cut], chosen[:cut]), experts(x[cut:], chosen[cut:])], axis=0)
     assert same_bits(whole, parts)
+
+
+def test_a_token_s_rows_are_of_its_own_kind_whatever_else_is_read():
+    """Placed by number: an expert that returns the row's kind shows where each token was."""
+    experts = with_three_kinds_of_rows()
+    kind_of = {row: kind for kind, rows in enumerate(experts.places) for row in rows}
+    chosen = chosen_for(200)
+    order, places, blocks = experts._placing(chosen)
+    assert sorted(as_ints(order)) == list(range(chosen.size))
+    rows = as_ints(places)
+    assert len(set(rows)) == len(rows)
+    assert max(rows) < sum(blocks) * ROW_BLOCK
+    firsts = list(accumulate(blocks, initial=0))
+    flat = as_ints(chosen.reshape(-1))
+    for pair, row in zip(as_ints(order), rows, strict=True):
+        assert kind_of[row % ROW_BLOCK] == kind_of[pair // TOP % ROW_BLOCK]
+        assert firsts[flat[pair]] <= row // ROW_BLOCK < firsts[flat[pair] + 1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="OpenBLAS serves MLX on Linux only")
+@pytest.mark.parametrize("kernels", ["Haswell", "Zen", "SkylakeX", "Sandybridge"])
+def test_no_bit_depends_on_neighbours_with_the_blas_kernels_of_another_processor(kernels: str):
+    """What a BLAS does with a block's rows differs by processor; a machine that cannot run it says so."""
+    code = """
+from tests.engine.layers.test_moe import *
+for cut in (64, 128):
+    test_a_token_s_output_does_not_depend_on_its_neighbours_by_a_single_bit(cut)
+print("kinds of rows:", len(dense().places))
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OPENBLAS_CORETYPE": kernels},
+        check=False,
+    )
+    if run.returncode == -signal.SIGILL:
+        pytest.skip(f"this processor cannot run the kernels for {kernels}")
+    assert run.returncode == 0, run.stderr
+    assert "kinds of rows:" in run.stdout
 
 
 def test_the_probe_of_the_sorted_product_gives_the_same_verdict_each_time():

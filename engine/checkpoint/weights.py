@@ -221,7 +221,7 @@ class WeightReader:
             return GroupedExperts(*(self._expert_matrices(n, s) for n, s in zip(names, shapes, strict=True)))
         gate, up, down = (self.matrix(n, *s) for n, s in zip(names, shapes, strict=True))
         gate_up = mx.concatenate([gate, up], axis=1).swapaxes(1, 2)
-        return DenseExperts.of(mx.contiguous(gate_up), mx.contiguous(down.swapaxes(1, 2)))
+        return DenseExperts(mx.contiguous(gate_up), mx.contiguous(down.swapaxes(1, 2)))
 
     def _expert_matrices(self, module: str, shape: tuple[int, int, int]) -> Matrices:
         _, out, inner = shape

@@ -1,6 +1,7 @@
 """Mixture of experts: a float32 sigmoid router and experts applied to tokens sorted by expert."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import mlx.core as mx
@@ -64,27 +65,19 @@ class DenseExperts:
 
     Attributes:
         gate_up: [E, D, 2 * I]. down: [E, I, D].
-        places: of each kind of row, its rows within a block; see `engine.layers.linear.row_kinds`.
 
     Tokens are sorted by expert and each expert's rows are filled up to whole blocks of ROW_BLOCK rows.
-    A token keeps the kind of row it had in the prompt, so its bits do not depend on its neighbours.
+    A token keeps the kind of row it had in the prompt (see `engine.layers.linear.row_kinds`), so its
+    bits do not depend on its neighbours.
     """
 
     gate_up: mx.array
     down: mx.array
-    places: tuple[tuple[int, ...], ...]
 
-    @staticmethod
-    def of(gate_up: mx.array, down: mx.array) -> "DenseExperts":
-        """From matrices [E, D, 2 * I] and [E, I, D]."""
-        kinds = list(zip(row_kinds(*gate_up.shape[1:]), row_kinds(*down.shape[1:]), strict=True))
-        return DenseExperts(
-            gate_up,
-            down,
-            places=tuple(
-                tuple(row for row, k in enumerate(kinds) if k == kind) for kind in sorted(set(kinds))
-            ),
-        )
+    @property
+    def places(self) -> tuple[tuple[int, ...], ...]:
+        """Of each kind of row, its rows within a block."""
+        return _places(self.gate_up.shape[1:], self.down.shape[1:])
 
     def __call__(self, x: mx.array, chosen: mx.array) -> mx.array:
         """x [N, D], chosen [N, k] -> [N, k, D]."""
@@ -138,6 +131,13 @@ class DenseExperts:
         rows = x[:, None, None]
         gate, up = mx.split(mx.gather_mm(rows, self.gate_up, rhs_indices=chosen), 2, axis=-1)
         return mx.gather_mm(silu(gate) * up, self.down, rhs_indices=chosen)[:, :, 0]
+
+
+@lru_cache(maxsize=64)
+def _places(*products: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """The rows of a block by kind, where rows of one kind are of one kind in every product [in, out]."""
+    kinds = list(zip(*(row_kinds(*shape) for shape in products), strict=True))
+    return tuple(tuple(row for row, k in enumerate(kinds) if k == kind) for kind in sorted(set(kinds)))
 
 
 @dataclass(frozen=True)

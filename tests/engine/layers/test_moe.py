@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from itertools import accumulate
 
 import mlx.core as mx
@@ -118,14 +117,20 @@ def by_numpy(
 
 def dense() -> DenseExperts:
     gate_up = mx.concatenate([GATE, UP], axis=1).swapaxes(1, 2)
-    return DenseExperts.of(mx.contiguous(gate_up), mx.contiguous(DOWN.swapaxes(1, 2)))
+    return DenseExperts(mx.contiguous(gate_up), mx.contiguous(DOWN.swapaxes(1, 2)))
+
+
+class WithThreeKindsOfRows(DenseExperts):
+    """As for a BLAS that takes the rows of a block in three ways."""
+
+    @property
+    def places(self) -> tuple[tuple[int, ...], ...]:
+        rows = range(ROW_BLOCK)
+        return tuple(r for r in rows if r % 4 == 1), tuple(r for r in rows if r % 4 > 1), tuple(rows[::4])
 
 
 def with_three_kinds_of_rows() -> DenseExperts:
-    """As for a BLAS that takes the rows of a block in three ways."""
-    rows = range(ROW_BLOCK)
-    places = (tuple(r for r in rows if r % 4 == 1), tuple(r for r in rows if r % 4 > 1), tuple(rows[::4]))
-    return replace(dense(), places=places)
+    return WithThreeKindsOfRows(dense().gate_up, dense().down)
 
 
 def grouped(sorted_ok: bool) -> GroupedExperts:

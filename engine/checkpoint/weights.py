@@ -13,14 +13,12 @@ from typing import Any
 import mlx.core as mx
 
 from engine.errors import CheckpointError, UnsupportedModelError
-from engine.layers.expert_matrices import (
-    DenseMatrices,
-    Matrices,
-    PackedMatrices,
-    sorted_product_is_right,
-)
-from engine.layers.linear import BlockedLinear, Linear, Projection, QuantizedLinear
-from engine.layers.moe import DenseExperts, Experts, GroupedExperts
+from engine.layers.expert_blocks import DenseExperts
+from engine.layers.expert_choices import chosen_forms
+from engine.layers.expert_groups import GroupedExperts
+from engine.layers.expert_matrices import DenseMatrices, Matrices, PackedMatrices, side_by_side
+from engine.layers.linear import BlockedLinear, Linear, Projection, QuantizedLinear, choose_unpacking
+from engine.layers.moe import Experts
 
 _LARGEST_EXTENT = 2**31 - 1
 _LARGEST_ARRAY = 2**40
@@ -153,6 +151,11 @@ class WeightReader:
         """Mark tensors as known and not needed."""
         self._left.difference_update(names)
 
+    @property
+    def sound(self) -> bool:
+        """Whether everything asked for so far was there, in its shape."""
+        return not self._faults
+
     def fault(self, text: str) -> None:
         """Record something wrong; `finish` reports it."""
         self._faults.append(text)
@@ -206,7 +209,9 @@ class WeightReader:
         if packed is None:
             return Linear(self.take(f"{module}.weight", (out, inner)))
         weight, scales, biases, packing = packed
-        return QuantizedLinear(weight, scales, biases, packing.group_size, packing.bits)
+        how = (packing.group_size, packing.bits)
+        unpacking = choose_unpacking(*how, self.numerics.dtype) if self.sound else None
+        return QuantizedLinear(weight, scales, biases, *how, unpacking)
 
     def dense_projection(self, module: str, out: int, inner: int, dtype: mx.Dtype) -> Linear | BlockedLinear:
         """`module` [out, in] as a dense projection in `dtype`, whatever the file holds."""
@@ -218,20 +223,22 @@ class WeightReader:
         names = [f"{module}.{part}_proj" for part in ("gate", "up", "down")]
         shapes = [(count, inner, hidden), (count, inner, hidden), (count, hidden, inner)]
         if not self.numerics.blocked:
-            return GroupedExperts(*(self._expert_matrices(n, s) for n, s in zip(names, shapes, strict=True)))
+            gate, up, down = (self._expert_matrices(n, s) for n, s in zip(names, shapes, strict=True))
+            gate_up = side_by_side(gate, up)
+            if not self.sound:
+                return GroupedExperts(gate_up, down)
+            forms, choices = chosen_forms(hidden, inner, gate_up, down, self.numerics.dtype)
+            return GroupedExperts(gate_up, down, forms, choices)
         gate, up, down = (self.matrix(n, *s) for n, s in zip(names, shapes, strict=True))
         gate_up = mx.concatenate([gate, up], axis=1).swapaxes(1, 2)
         return DenseExperts(mx.contiguous(gate_up), mx.contiguous(down.swapaxes(1, 2)))
 
     def _expert_matrices(self, module: str, shape: tuple[int, int, int]) -> Matrices:
-        _, out, inner = shape
         packed = self._packed(module, shape)
         if packed is None:
-            weight = self.take(f"{module}.weight", shape)
-            return DenseMatrices(weight, sorted_product_is_right(out, inner, weight.dtype, 0, 0))
+            return DenseMatrices(self.take(f"{module}.weight", shape))
         weight, scales, biases, packing = packed
-        right = sorted_product_is_right(out, inner, self.numerics.dtype, packing.bits, packing.group_size)
-        return PackedMatrices(weight, scales, biases, packing.group_size, packing.bits, right)
+        return PackedMatrices(weight, scales, biases, packing.group_size, packing.bits)
 
     def _packed(
         self, module: str, shape: tuple[int, ...]

@@ -2,12 +2,24 @@
 
 import mlx.core as mx
 
+from engine.kernels.fused import fused
 from engine.kernels.pointwise import sigmoid
 
 
 def silu(x: mx.array) -> mx.array:
     """x * sigmoid(x), in the dtype of x."""
     return x * sigmoid(x)
+
+
+@fused
+def _gated(gate: mx.array, up: mx.array) -> mx.array:
+    return silu(gate) * up
+
+
+def gated_silu(gate_up: mx.array) -> mx.array:
+    """silu(gate) * up for gate | up side by side, [..., 2 * I] -> [..., I]."""
+    gate, up = mx.split(gate_up, 2, axis=-1)
+    return _gated(gate, up)
 
 
 def rms_norm(x: mx.array, weight: mx.array | None, eps: float) -> mx.array:

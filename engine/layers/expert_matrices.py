@@ -1,34 +1,72 @@
-"""Matrices of all experts of a layer, and grouped products over tokens sorted by expert, for a GPU."""
+"""Matrices of all experts of a layer, for a GPU."""
 
-import logging
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
+from typing import Protocol
 
 import mlx.core as mx
 
-from engine.scalars import as_float
+Packing = tuple[int, int] | None
+"""Group size and bits of affine-quantized weights; None where they are not packed."""
 
-log = logging.getLogger(__name__)
+
+class Matrices(Protocol):
+    """One matrix [out, in] of each of E experts."""
+
+    @property
+    def experts(self) -> int:
+        """E."""
+        ...
+
+    @property
+    def packings(self) -> tuple[Packing, ...]:
+        """Of each part that stands side by side."""
+        ...
+
+    @property
+    def unpacked_bytes(self) -> int:
+        """Bytes that `dense` allocates for each expert."""
+        ...
+
+    def gather(self, rows: mx.array, experts: mx.array, ordered: bool) -> mx.array:
+        """rows [.., 1, in] with expert numbers -> [.., 1, out].
+
+        `ordered` tells MLX that they come sorted by expert, which must have been found right here.
+        """
+        ...
+
+    def dense(self, which: slice | mx.array) -> mx.array:
+        """The matrices of some experts, [G, in, out]."""
+        ...
 
 
 @dataclass(frozen=True)
 class DenseMatrices:
-    """Matrices of all experts. weight: [E, out, in].
-
-    sorted_ok: whether MLX may be told that rows come sorted by expert; see `sorted_product_is_right`.
-    """
+    """Matrices of all experts. weight: [E, out, in]."""
 
     weight: mx.array
-    sorted_ok: bool
 
-    def __call__(self, rows: mx.array, experts: mx.array, ordered: bool) -> mx.array:
-        """rows [.., 1, in] with expert numbers -> [.., 1, out]."""
-        return mx.gather_mm(
-            rows,
-            self.weight.swapaxes(-1, -2),
-            rhs_indices=experts,
-            sorted_indices=ordered and self.sorted_ok,
-        )
+    @property
+    def experts(self) -> int:
+        """See `Matrices`."""
+        return self.weight.shape[0]
+
+    @property
+    def packings(self) -> tuple[Packing, ...]:
+        """See `Matrices`."""
+        return (None,)
+
+    @property
+    def unpacked_bytes(self) -> int:
+        """See `Matrices`."""
+        return 0
+
+    def gather(self, rows: mx.array, experts: mx.array, ordered: bool) -> mx.array:
+        """See `Matrices`."""
+        return mx.gather_mm(rows, self.weight.swapaxes(-1, -2), rhs_indices=experts, sorted_indices=ordered)
+
+    def dense(self, which: slice | mx.array) -> mx.array:
+        """See `Matrices`; a slice of experts is not copied."""
+        return self.weight[which].swapaxes(-1, -2)
 
 
 @dataclass(frozen=True)
@@ -40,10 +78,24 @@ class PackedMatrices:
     biases: mx.array
     group_size: int
     bits: int
-    sorted_ok: bool
 
-    def __call__(self, rows: mx.array, experts: mx.array, ordered: bool) -> mx.array:
-        """rows [.., 1, in] with expert numbers -> [.., 1, out]."""
+    @property
+    def experts(self) -> int:
+        """See `Matrices`."""
+        return self.weight.shape[0]
+
+    @property
+    def packings(self) -> tuple[Packing, ...]:
+        """See `Matrices`."""
+        return ((self.group_size, self.bits),)
+
+    @property
+    def unpacked_bytes(self) -> int:
+        """See `Matrices`."""
+        return self.scales.size // self.experts * self.group_size * self.scales.dtype.size
+
+    def gather(self, rows: mx.array, experts: mx.array, ordered: bool) -> mx.array:
+        """See `Matrices`."""
         return mx.gather_qmm(
             rows,
             self.weight,
@@ -53,64 +105,62 @@ class PackedMatrices:
             transpose=True,
             group_size=self.group_size,
             bits=self.bits,
-            sorted_indices=ordered and self.sorted_ok,
+            sorted_indices=ordered,
         )
 
-
-Matrices = DenseMatrices | PackedMatrices
-
-
-_PROBE_ROWS = 256
-_PROBE_EXPERTS = 8
-_PROBE_TOLERANCE = 2e-2
-
-
-@lru_cache(maxsize=64)
-def sorted_product_is_right(out: int, inner: int, dtype: mx.Dtype, bits: int, group_size: int) -> bool:
-    """Whether MLX's product over rows sorted by expert equals the unsorted one on this device.
-
-    It is faster, but called this way it came out wrong on MLX's CUDA back end (0.32.4, cause unknown,
-    see docs/benchmarks.md), and on Metal it has not been run by us. So it is compared on random rows
-    and weights of the model's own shape, once a process, before it may decide an answer. `bits` 0
-    means dense weights.
-    """
-    keys = mx.random.split(mx.random.key(3), 3)
-    weight = mx.random.normal((_PROBE_EXPERTS, out, inner), key=keys[0]).astype(dtype)
-    matrices: Matrices = DenseMatrices(weight, sorted_ok=False)
-    if bits:
-        packed, scales, biases = mx.quantize(weight, group_size=group_size, bits=bits)
-        matrices = PackedMatrices(packed, scales, biases, group_size, bits, sorted_ok=False)
-    fast = replace(matrices, sorted_ok=True)
-    x = mx.random.normal((_PROBE_ROWS, inner), key=keys[1]).astype(dtype)
-    chosen = mx.random.randint(0, _PROBE_EXPERTS, (_PROBE_ROWS, 2), key=keys[2]).astype(mx.int32)
-    for _ in range(2):  # what a race spares once it may not spare twice
-        rows, experts, _back = sort_by_expert(x, chosen)
-        got = fast(rows, experts, ordered=True).astype(mx.float32)
-        expected = matrices(rows, experts, ordered=True).astype(mx.float32)
-        gap, scale = as_float(mx.abs(got - expected).max()), as_float(mx.abs(expected).max())
-        if not gap <= _PROBE_TOLERANCE * scale:
-            log.info(
-                "sorted expert products differ on this device (%.1e); the unsorted form is used", gap / scale
-            )
-            return False
-    return True
+    def dense(self, which: slice | mx.array) -> mx.array:
+        """See `Matrices`."""
+        return mx.dequantize(
+            self.weight[which],
+            self.scales[which],
+            self.biases[which],
+            group_size=self.group_size,
+            bits=self.bits,
+        ).swapaxes(-1, -2)
 
 
-_SORT_FROM = 64
-"""Pairs from which sorting by expert pays; below it the products are gathered as they come."""
+@dataclass(frozen=True)
+class JoinedMatrices:
+    """Matrices of the same input side by side, where they are packed differently."""
+
+    parts: tuple[Matrices, ...]
+
+    @property
+    def experts(self) -> int:
+        """See `Matrices`."""
+        return self.parts[0].experts
+
+    @property
+    def packings(self) -> tuple[Packing, ...]:
+        """See `Matrices`."""
+        return tuple(packing for part in self.parts for packing in part.packings)
+
+    @property
+    def unpacked_bytes(self) -> int:
+        """See `Matrices`."""
+        return sum(part.unpacked_bytes for part in self.parts)
+
+    def gather(self, rows: mx.array, experts: mx.array, ordered: bool) -> mx.array:
+        """See `Matrices`."""
+        return mx.concatenate([part.gather(rows, experts, ordered) for part in self.parts], axis=-1)
+
+    def dense(self, which: slice | mx.array) -> mx.array:
+        """See `Matrices`."""
+        return mx.concatenate([part.dense(which) for part in self.parts], axis=-1)
 
 
-def sort_by_expert(x: mx.array, chosen: mx.array) -> tuple[mx.array, mx.array, mx.array | None]:
-    """Rows [.., 1, D] and expert numbers for grouped products, and the way back if sorted."""
-    if chosen.size < _SORT_FROM:
-        return x[:, None, None], chosen, None
-    flat = chosen.reshape(-1)
-    order = mx.argsort(flat)
-    return x[order // chosen.shape[1]][:, None], flat[order], mx.argsort(order)
-
-
-def unsort(out: mx.array, back: mx.array | None, chosen: mx.array) -> mx.array:
-    """Rows [.., 1, D] from `sort_by_expert` back in the order of chosen [N, k] -> [N, k, D]."""
-    if back is None:
-        return out[:, :, 0]
-    return out[:, 0][back].reshape(*chosen.shape, -1)
+def side_by_side(first: Matrices, second: Matrices) -> Matrices:
+    """One set of matrices with the outputs of both, in this order."""
+    if isinstance(first, DenseMatrices) and isinstance(second, DenseMatrices):
+        return DenseMatrices(mx.concatenate([first.weight, second.weight], axis=1))
+    if not (isinstance(first, PackedMatrices) and isinstance(second, PackedMatrices)):
+        return JoinedMatrices((first, second))
+    if (first.group_size, first.bits) != (second.group_size, second.bits):
+        return JoinedMatrices((first, second))
+    return PackedMatrices(
+        mx.concatenate([first.weight, second.weight], axis=1),
+        mx.concatenate([first.scales, second.scales], axis=1),
+        mx.concatenate([first.biases, second.biases], axis=1),
+        first.group_size,
+        first.bits,
+    )

@@ -12,8 +12,13 @@ from typing import Protocol
 
 import mlx.core as mx
 
+from engine.kernels.selection import Choice, choose
+
 ROW_BLOCK = 64
 """Rows per product on a CPU, and the grid on which cuts change no bit."""
+
+UNPACK_FROM = 512
+"""Rows from which a quantized product may go through dense weights."""
 
 
 class Projection(Protocol):
@@ -91,9 +96,13 @@ class QuantizedLinear:
     biases: mx.array
     group_size: int
     bits: int
+    unpacking: Choice | None = None
 
     def __call__(self, x: mx.array) -> mx.array:
         """x [..., in] -> [..., out]."""
+        rows = x.size // x.shape[-1]
+        if rows >= UNPACK_FROM and self.unpacking is not None and self.unpacking.used:
+            return self.by_unpacking(x)
         return mx.quantized_matmul(
             x,
             self.weight,
@@ -103,6 +112,34 @@ class QuantizedLinear:
             group_size=self.group_size,
             bits=self.bits,
         )
+
+    def by_unpacking(self, x: mx.array) -> mx.array:
+        """The same through dense weights: where a product with packed ones unpacks them for each few rows."""
+        weight = mx.dequantize(
+            self.weight, self.scales, self.biases, group_size=self.group_size, bits=self.bits
+        )
+        return x @ weight.T
+
+
+@lru_cache(maxsize=16)
+def choose_unpacking(group_size: int, bits: int, dtype: mx.Dtype) -> Choice:
+    """Whether products of UNPACK_FROM rows and more go through dense weights on this device."""
+    keys = mx.random.split(mx.random.key(7), 2)
+    weight = (mx.random.normal((2048, 2048), key=keys[0]) * 2048**-0.5).astype(dtype)
+    packed = mx.quantize(weight, group_size=group_size, bits=bits)
+    x = mx.random.normal((UNPACK_FROM, 2048), key=keys[1]).astype(dtype)
+    sample = QuantizedLinear(packed[0], packed[1], packed[2], group_size, bits)
+    exact = mx.dequantize(
+        packed[0], *(part.astype(mx.float32) for part in packed[1:]), group_size=group_size, bits=bits
+    )
+    mx.eval(x, packed, exact)
+    return choose(
+        f"Projections, {bits}-bit, many tokens, unpacked",
+        form=lambda: [sample.by_unpacking(x)],
+        plain=lambda: [sample(x)],
+        truth=lambda: [x.astype(mx.float32) @ exact.T],
+        tolerance=1e-2,
+    )
 
 
 def fuse(projections: Sequence[Projection]) -> Projection | None:
@@ -125,6 +162,7 @@ def fuse(projections: Sequence[Projection]) -> Projection | None:
         mx.concatenate([p.biases for p in packed], axis=0),
         packed[0].group_size,
         packed[0].bits,
+        packed[0].unpacking,
     )
 
 

@@ -14,8 +14,11 @@ from engine.layers.activations import rms_norm
 from engine.layers.linear import ROW_BLOCK, Projection, blocked_matmul
 from engine.state import LatentState
 
-EXPANSION_BYTES = 512 << 20
+EXPANSION_BYTES = 256 << 20
 """Bound on the expanded keys and values alive at once; heads are taken in groups below it."""
+
+SCORE_BYTES = 256 << 20
+"""On a GPU, bound on the scores of one tile of queries."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,9 @@ class LatentAttention:
         latent_norm: [r], applied to the latent before it is stored.
         key_up: [H, r, n]; value_up: [H, r, dv]: the two halves of kv_b_proj, transposed.
         output: H * dv -> hidden.
-        query_tile: rows of queries per score array.
-        blocked: expand in fixed row blocks (see `engine.layers.linear`).
+        blocked: for a CPU. Latents are expanded and queries tiled in fixed blocks of ROW_BLOCK rows (see
+            `engine.layers.linear`), and the softmax is written out in what is fast there. On a GPU it is
+            MLX's, and tiles are as large as their scores may be.
         latent_eps: 1e-6 in every Kimi family, whatever rms_norm_eps says.
     """
 
@@ -40,7 +44,6 @@ class LatentAttention:
     key_up: mx.array
     value_up: mx.array
     output: Projection
-    query_tile: int
     blocked: bool
     latent_eps: float = 1e-6
 
@@ -54,7 +57,7 @@ class LatentAttention:
         start = state.position
         state.append(mx.concatenate([latent, shared], axis=-1)[:, :valid])
         q = q.reshape(batch, length, self.heads, self.nope + self.shared).swapaxes(1, 2)
-        q = q * (LOG2_E * (self.nope + self.shared) ** -0.5)
+        q = q * ((LOG2_E if self.blocked else 1.0) * (self.nope + self.shared) ** -0.5)
         if length == 1:
             context = self._absorbed(q, state.pieces())
         else:
@@ -66,10 +69,10 @@ class LatentAttention:
         rank = self.latent_norm.shape[0]
         folded = q[..., : self.nope] @ self.key_up.swapaxes(-1, -2)
         query = mx.concatenate([folded, q[..., self.nope :]], axis=-1)[:, :, 0]
-        scored = [((query @ rows.swapaxes(-1, -2)).astype(mx.float32), rows) for rows in pieces]
         # The whole row is mixed: a slice of the rows would be copied first, their product is not.
-        mixed = _weighted_mean(scored, q.dtype)[..., :rank]
-        return mixed[:, :, None] @ self.value_up
+        scored = [(query @ rows.swapaxes(-1, -2), rows) for rows in pieces]
+        mixed = _weighted_mean(scored, q.dtype) if self.blocked else _softmax_mean(scored)
+        return mixed[..., :rank][:, :, None] @ self.value_up
 
     def _expanded(self, q: mx.array, rows: mx.array, start: int) -> mx.array:
         """Queries [B, H, T, n + p] at positions from `start` on; returns [B, H, T, dv]."""
@@ -98,12 +101,26 @@ class LatentAttention:
         """Causal attention, one tile of queries at a time."""
         outputs: list[mx.array] = []
         length = q.shape[2]
-        for first in range(0, length, self.query_tile):
-            last = min(first + self.query_tile, length)
+        rows, attention = ROW_BLOCK, _tile_attention
+        if not self.blocked:
+            rows, attention = _tile_rows(keys.shape[1], start + length, q.dtype), _fast_attention
+        for first in range(0, length, rows):
+            last = min(first + rows, length)
             seen = start + last
-            outputs.append(_tile_attention(q[:, :, first:last], keys[:, :, :seen], values[:, :, :seen]))
+            outputs.append(attention(q[:, :, first:last], keys[:, :, :seen], values[:, :, :seen]))
             mx.async_eval(outputs[-1])
         return outputs[0] if len(outputs) == 1 else mx.concatenate(outputs, axis=2)
+
+
+def _tile_rows(heads: int, seen: int, dtype: mx.Dtype) -> int:
+    """Queries whose scores of `heads` heads over `seen` keys stay within SCORE_BYTES; at least a block."""
+    rows = SCORE_BYTES // (heads * seen * dtype.size)
+    return max(rows // ROW_BLOCK, 1) * ROW_BLOCK
+
+
+def _fast_attention(tile: mx.array, keys: mx.array, values: mx.array) -> mx.array:
+    """As `_tile_attention`, by MLX's attention; the queries' scale is to base e."""
+    return mx.fast.scaled_dot_product_attention(tile, keys, values, scale=1.0, mask="causal")
 
 
 def _tile_attention(tile: mx.array, keys: mx.array, values: mx.array) -> mx.array:
@@ -115,28 +132,37 @@ def _tile_attention(tile: mx.array, keys: mx.array, values: mx.array) -> mx.arra
     rows = tile.shape[2]
     past = keys.shape[2] - rows
     ahead = mx.arange(rows)[None] > mx.arange(rows)[:, None]
-    own = (tile @ keys[:, :, past:].swapaxes(-1, -2)).astype(mx.float32)
+    own = tile @ keys[:, :, past:].swapaxes(-1, -2)
     parts = [(mx.where(ahead, -float("inf"), own), values[:, :, past:])]
     if past:
-        earlier = (tile @ keys[:, :, :past].swapaxes(-1, -2)).astype(mx.float32)
-        parts.append((earlier, values[:, :, :past]))
+        parts.append((tile @ keys[:, :, :past].swapaxes(-1, -2), values[:, :, :past]))
     return _weighted_mean(parts, tile.dtype)
 
 
 def _weighted_mean(parts: list[tuple[mx.array, mx.array]], dtype: mx.Dtype) -> mx.array:
     """Softmax over scores [.., n, S] that come in parts, applied to values [.., S, d]; returns [.., n, d].
 
-    Scores are float32 and to base 2; the sum is divided out after the product with the values.
+    Scores are to base 2; the sum, in float32, is divided out after the product with the values.
     """
     top = parts[0][0].max(axis=-1, keepdims=True)
     for scores, _ in parts[1:]:
         top = mx.maximum(top, scores.max(axis=-1, keepdims=True))
     total = mixed = mx.array(0.0)
     for scores, values in parts:
-        weights = exp2(scores - top)
+        weights = exp2(scores.astype(mx.float32) - top)
         total = total + weights.sum(axis=-1, keepdims=True)
         mixed = mixed + weights.astype(dtype) @ values
     return (mixed / total).astype(dtype)
+
+
+def _softmax_mean(parts: list[tuple[mx.array, mx.array]]) -> mx.array:
+    """As `_weighted_mean` in fewer operations, for a GPU; scores are to base e."""
+    if len(parts) == 1:
+        ((scores, values),) = parts
+        return mx.softmax(scores, axis=-1, precise=True) @ values
+    weights = mx.softmax(mx.concatenate([scores for scores, _ in parts], axis=-1), axis=-1, precise=True)
+    first = parts[0][0].shape[-1]
+    return weights[..., :first] @ parts[0][1] + weights[..., first:] @ parts[1][1]
 
 
 def _whole_blocks(rows: int) -> int:

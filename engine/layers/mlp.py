@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from engine.layers.activations import silu
+from engine.layers.activations import gated_silu
 from engine.layers.linear import Projection
 
 
@@ -17,5 +17,4 @@ class GatedMLP:
 
     def __call__(self, x: mx.array) -> mx.array:
         """x [..., D] -> [..., D]."""
-        gate, up = mx.split(self.gate_up(x), 2, axis=-1)
-        return self.down(silu(gate) * up)
+        return self.down(gated_silu(self.gate_up(x)))

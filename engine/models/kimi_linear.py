@@ -11,7 +11,7 @@ from engine.checkpoint.weights import Numerics, WeightReader
 from engine.errors import CheckpointError
 from engine.layers.activations import rms_norm
 from engine.layers.kda import KimiDeltaAttention
-from engine.layers.kda_core import KdaParameters, chosen_cores
+from engine.layers.kda_core import Cores, KdaParameters, chosen_cores
 from engine.layers.linear import ROW_BLOCK, Joined, Linear
 from engine.layers.mla import LatentAttention
 from engine.layers.mlp import GatedMLP
@@ -19,8 +19,6 @@ from engine.layers.moe import MixtureOfExperts, Router
 from engine.models.base import STEPWISE_FROM, LanguageModel, Pulse, register, register_known
 from engine.models.kimi_linear_layout import canonical_tensors
 from engine.state import LatentState, LayerState, RecurrentState, SequenceState
-
-GPU_QUERY_TILE = 256
 
 _K3_FIELDS = ("attn_res_block_size", "routed_expert_hidden_size", "mla_use_output_gate")
 
@@ -229,19 +227,22 @@ def _build_kda(c: KimiLinearConfig, w: WeightReader, name: str) -> KimiDeltaAtte
     inputs = Joined.of([w.projection(f"{name}.{part}", out, c.hidden) for part, out in parts])
     taps = [w.take(f"{name}.{p}_conv.conv.weight", (total, c.kernel, 1))[..., 0].T for p in "qkv"]
     h = c.kda_heads
+    parameters = KdaParameters.of(
+        taps=mx.contiguous(mx.concatenate(taps, axis=1)),
+        a_log=w.take(f"{name}.A_log", (h, 1), (h,), (1, 1, h, 1), dtype=mx.float32),
+        decay_bias=w.take(f"{name}.dt_bias", (h, c.kda_width), (total,), dtype=mx.float32),
+        output_norm=w.take(f"{name}.o_norm.weight", (c.kda_width,), dtype=mx.float32),
+        eps=c.eps,
+    )
+    columns = 3 * total + 2 * rank + h
+    cores = chosen_cores(h, c.kda_width, c.kernel, columns, w.numerics.dtype) if w.sound else Cores()
     return KimiDeltaAttention(
         rank=rank,
         inputs=inputs,
         forget_up=w.projection(f"{name}.f_b_proj", total, rank),
         gate_up=w.projection(f"{name}.g_b_proj", total, rank),
-        parameters=KdaParameters.of(
-            taps=mx.contiguous(mx.concatenate(taps, axis=1)),
-            a_log=w.take(f"{name}.A_log", (h, 1), (h,), (1, 1, h, 1), dtype=mx.float32),
-            decay_bias=w.take(f"{name}.dt_bias", (h, c.kda_width), (total,), dtype=mx.float32),
-            output_norm=w.take(f"{name}.o_norm.weight", (c.kda_width,), dtype=mx.float32),
-            eps=c.eps,
-        ),
-        core=chosen_cores(h, c.kda_width, c.kernel, 3 * total + 2 * rank + h, w.numerics.dtype),
+        parameters=parameters,
+        core=cores,
         output=w.projection(f"{name}.o_proj", c.hidden, total),
     )
 
@@ -251,7 +252,6 @@ def _build_mla(c: KimiLinearConfig, w: WeightReader, name: str) -> LatentAttenti
     latent = w.projection(f"{name}.kv_a_proj_with_mqa", c.rank + c.shared, c.hidden)
     key_up = w.matrix(f"{name}.embed_q", c.heads, c.rank, c.nope)
     value_up = w.matrix(f"{name}.unembed_out", c.heads, c.value, c.rank)
-    blocked = w.numerics.blocked
     return LatentAttention(
         heads=c.heads,
         nope=c.nope,
@@ -261,8 +261,7 @@ def _build_mla(c: KimiLinearConfig, w: WeightReader, name: str) -> LatentAttenti
         key_up=key_up,
         value_up=mx.contiguous(value_up.swapaxes(1, 2)),
         output=w.projection(f"{name}.o_proj", c.hidden, c.heads * c.value),
-        query_tile=ROW_BLOCK if blocked else GPU_QUERY_TILE,
-        blocked=blocked,
+        blocked=w.numerics.blocked,
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import mlx.core as mx
 
 from engine.checkpoint.loader import load_model
-from engine.layers import conv, kda, kda_core, linear, mla, mlp, moe
+from engine.layers import conv, expert_blocks, kda, kda_core, linear, mla, mlp, moe
 from engine.planning.tuning import random_ids
 
 spent: dict[str, float] = defaultdict(float)
@@ -50,7 +50,7 @@ PARTS: tuple[tuple[Any, str, str], ...] = (
     (mla.LatentAttention, "_expand", "expanding latents"),
     (moe.MixtureOfExperts, "__call__", "MoE, the rest"),
     (moe.Router, "__call__", "router"),
-    (moe.DenseExperts, "__call__", "experts"),
+    (expert_blocks.DenseExperts, "__call__", "experts"),
     (mlp.GatedMLP, "__call__", "MLP, the rest"),
     (linear.BlockedLinear, "__call__", "projections"),
 )

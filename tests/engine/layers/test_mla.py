@@ -3,7 +3,7 @@
 import mlx.core as mx
 import pytest
 
-from engine.layers.linear import BlockedLinear, Linear
+from engine.layers.linear import ROW_BLOCK, BlockedLinear, Linear
 from engine.layers.mla import LatentAttention
 from engine.scalars import as_float
 from engine.state import LatentState
@@ -11,7 +11,7 @@ from engine.state import LatentState
 HEADS, NOPE, SHARED, RANK, VALUE, HIDDEN = 4, 16, 8, 24, 12, 32
 
 
-def attention(query_tile: int = 64, blocked: bool = True, heads: int = HEADS) -> LatentAttention:
+def attention(blocked: bool = True, heads: int = HEADS) -> LatentAttention:
     keys = iter(mx.random.split(mx.random.key(5), 5))
 
     def draw(*shape: int) -> mx.array:
@@ -27,7 +27,6 @@ def attention(query_tile: int = 64, blocked: bool = True, heads: int = HEADS) ->
         key_up=draw(heads, RANK, NOPE),
         value_up=draw(heads, RANK, VALUE),
         output=kind(draw(HIDDEN, heads * VALUE)),
-        query_tile=query_tile,
         blocked=blocked,
     )
 
@@ -53,21 +52,44 @@ def relative(a: mx.array, b: mx.array) -> float:
     return as_float(mx.abs(a - b).max() / mx.abs(b).max())
 
 
-@pytest.mark.parametrize("query_tile", [64, 128, 256])
+def chunk(layer: LatentAttention, x: mx.array, state: LatentState) -> mx.array:
+    """The layer over rows of any number; on a CPU they are given in whole blocks."""
+    rows = x.shape[1]
+    padded = mx.pad(x, [(0, 0), (0, -rows % ROW_BLOCK if layer.blocked else 0), (0, 0)])
+    return layer(padded, state, rows)[:, :rows]
+
+
+@pytest.mark.parametrize("tile", [0, 64, 128, 512])
 @pytest.mark.parametrize("length", [64, 192, 512])
-def test_tiles_give_plain_causal_attention(query_tile: int, length: int):
-    layer = attention(query_tile, blocked=query_tile == 64)
+def test_tiles_give_plain_causal_attention(tile: int, length: int, monkeypatch: pytest.MonkeyPatch):
+    """`tile` 0 is the form for a CPU, the others that for a GPU with so many rows in a tile."""
+    monkeypatch.setattr("engine.layers.mla.SCORE_BYTES", tile * HEADS * length * 4)
+    layer = attention(blocked=not tile)
     x = mx.random.normal((1, length, HIDDEN), key=mx.random.key(length))
     got = layer(x, LatentState(1, RANK + SHARED, mx.float32), length)
     assert relative(got, written_out(layer, x)) < 1e-5
 
 
-def test_one_token_at_a_time_gives_plain_causal_attention():
-    layer = attention()
+@pytest.mark.parametrize("blocked", [True, False])
+@pytest.mark.parametrize("cut", [64, 100])
+def test_a_second_chunk_sees_all_of_the_first(blocked: bool, cut: int):
+    layer = attention(blocked)
+    x = mx.random.normal((1, 192, HIDDEN), key=mx.random.key(4))
+    state = LatentState(1, RANK + SHARED, mx.float32)
+    parts = [chunk(layer, x[:, :cut], state), chunk(layer, x[:, cut:], state)]
+    assert relative(mx.concatenate(parts, axis=1), written_out(layer, x)) < 1e-5
+
+
+@pytest.mark.parametrize("blocked", [True, False])
+@pytest.mark.parametrize("read", [0, 20])
+def test_one_token_at_a_time_gives_plain_causal_attention(blocked: bool, read: int):
+    """After nothing, and after a chunk, when the rows come in two pieces."""
+    layer = attention(blocked)
     x = mx.random.normal((1, 40, HIDDEN), key=mx.random.key(1))
     state = LatentState(1, RANK + SHARED, mx.float32)
-    got = mx.concatenate([layer(x[:, i : i + 1], state, 1) for i in range(40)], axis=1)
-    assert relative(got, written_out(layer, x)) < 1e-5
+    parts = [chunk(layer, x[:, :read], state)] if read else []
+    parts += [layer(x[:, i : i + 1], state, 1) for i in range(read, 40)]
+    assert relative(mx.concatenate(parts, axis=1), written_out(layer, x)) < 1e-5
 
 
 def test_heads_taken_in_groups_give_the_same(monkeypatch: pytest.MonkeyPatch):

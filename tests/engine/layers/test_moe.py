@@ -12,9 +12,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from engine.layers.expert_matrices import DenseMatrices, PackedMatrices, sorted_product_is_right
+from engine.layers import expert_groups
+from engine.layers.expert_blocks import DenseExperts
+from engine.layers.expert_groups import ExpertForms, GroupedExperts, plan_rounds
+from engine.layers.expert_matrices import DenseMatrices, PackedMatrices, side_by_side
 from engine.layers.linear import ROW_BLOCK, Linear
-from engine.layers.moe import DenseExperts, Experts, GroupedExperts, MixtureOfExperts, Router
+from engine.layers.moe import Experts, MixtureOfExperts, Router
 from engine.scalars import as_ints
 from tests.support.arrays import relative_gap, same_bits
 
@@ -133,8 +136,15 @@ def with_three_kinds_of_rows() -> DenseExperts:
     return WithThreeKindsOfRows(dense().gate_up, dense().down)
 
 
-def grouped(sorted_ok: bool) -> GroupedExperts:
-    return GroupedExperts(*(DenseMatrices(w, sorted_ok) for w in (GATE, UP, DOWN)))
+def grouped(**forms: bool) -> GroupedExperts:
+    gate_up = side_by_side(DenseMatrices(GATE), DenseMatrices(UP))
+    return GroupedExperts(gate_up, DenseMatrices(DOWN), ExpertForms(**forms))
+
+
+def outputs(experts: Experts, x: mx.array, chosen: mx.array) -> mx.array:
+    """Each pair's own output [N, k, D]: the sum with the other weights zero."""
+    each = [experts(x, chosen, mx.broadcast_to(row, chosen.shape)) for row in mx.eye(TOP)]
+    return mx.stack(each, axis=1)
 
 
 def chosen_for(rows: int, only: int | None = None) -> mx.array:
@@ -143,38 +153,62 @@ def chosen_for(rows: int, only: int | None = None) -> mx.array:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 31, 32, 33, 63, 64, 65, 128, 200])
-@pytest.mark.parametrize("form", ["dense", "three kinds of rows", "grouped", "grouped and sorted"])
+@pytest.mark.parametrize("form", ["dense", "three kinds of rows", "grouped", "ordered", "batched"])
 def test_every_form_gives_each_token_the_output_of_its_experts(rows: int, form: str):
     forms: dict[str, Experts] = {
         "dense": dense(),
         "three kinds of rows": with_three_kinds_of_rows(),
-        "grouped": grouped(sorted_ok=False),
-        "grouped and sorted": grouped(sorted_ok=True),
+        "grouped": grouped(),
+        "ordered": grouped(ordered=True),
+        "batched": grouped(batched=True),
     }
     experts = forms[form]
     x = normal(rows, rows, HIDDEN) * 4
     for chosen in (chosen_for(rows), chosen_for(rows, only=3)):
-        assert relative_gap(by_numpy(x, chosen), experts(x, chosen)) < 1e-5
+        assert relative_gap(by_numpy(x, chosen), outputs(experts, x, chosen)) < 1e-5
 
 
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bits", [(4, 4), (8, 8), (4, 8)], ids=str)
 @pytest.mark.parametrize("rows", [1, 33, 100])
-@pytest.mark.parametrize("sorted_ok", [True, False])
-def test_packed_experts_give_what_their_stored_weights_give(bits: int, rows: int, sorted_ok: bool):
-    packed = [mx.quantize(w, group_size=32, bits=bits) for w in (GATE, UP, DOWN)]
-    stored = [mx.dequantize(*parts, group_size=32, bits=bits) for parts in packed]
-    experts = GroupedExperts(*(PackedMatrices(w, s, b, 32, bits, sorted_ok) for w, s, b in packed))
+@pytest.mark.parametrize("form", ["ordered", "batched", "batched, an expert at a time", "neither"])
+def test_packed_experts_give_what_their_stored_weights_give(
+    bits: tuple[int, int], rows: int, form: str, monkeypatch: pytest.MonkeyPatch
+):
+    if form.endswith("at a time"):
+        monkeypatch.setattr(expert_groups, "UNPACKED_BYTES", 1)
+    each = (bits[0], bits[1], bits[0])  # gate, up, down
+    packed = [mx.quantize(w, group_size=32, bits=n) for w, n in zip((GATE, UP, DOWN), each, strict=True)]
+    stored = [mx.dequantize(*p, group_size=32, bits=n) for p, n in zip(packed, each, strict=True)]
+    gate, up, down = (PackedMatrices(*p, 32, n) for p, n in zip(packed, each, strict=True))
+    forms = ExpertForms(ordered=form == "ordered", batched=form.startswith("batched"))
+    experts = GroupedExperts(side_by_side(gate, up), down, forms)
     x, chosen = normal(rows, rows, HIDDEN) * 4, chosen_for(rows)
-    assert relative_gap(by_numpy(x, chosen, *stored), experts(x, chosen)) < 1e-5
+    assert relative_gap(by_numpy(x, chosen, *stored), outputs(experts, x, chosen)) < 1e-5
+
+
+@given(st.lists(st.integers(0, 3000), min_size=1, max_size=300))
+def test_rounds_take_every_row_once_and_little_else(counts: list[int]):
+    rounds = plan_rounds(counts)
+    taken = [0] * len(counts)
+    for round_ in rounds:
+        for expert in round_.experts:
+            assert round_.offset == taken[expert]  # nothing left out, nothing twice
+            taken[expert] += round_.rows
+    assert rounds[0].experts == tuple(range(len(counts)))
+    assert all(rows >= count for rows, count in zip(taken, counts, strict=True))
+    for round_ in rounds:
+        left = sum(counts[e] - round_.offset for e in round_.experts)
+        assert round_.rows <= 1.5 * left / len(round_.experts) + 33
 
 
 @pytest.mark.parametrize("cut", [64, 128])
 def test_a_token_s_output_does_not_depend_on_its_neighbours_by_a_single_bit(cut: int):
     x, chosen = normal(7, 192, HIDDEN), chosen_for(192)
     experts = dense()
-    whole = experts(x, chosen)
-    parts = mx.concatenate([experts(x[:cut], chosen[:cut]), experts(x[cut:], chosen[cut:])], axis=0)
-    assert same_bits(whole, parts)
+    weights = mx.abs(normal(8, *chosen.shape))
+    whole = experts(x, chosen, weights)
+    parts = [experts(x[part], chosen[part], weights[part]) for part in (slice(cut), slice(cut, None))]
+    assert same_bits(whole, mx.concatenate(parts, axis=0))
 
 
 def test_a_token_s_rows_are_of_its_own_kind_whatever_else_is_read():
@@ -215,26 +249,6 @@ print("kinds of rows:", len(dense().places))
         pytest.skip(f"this processor cannot run the kernels for {kernels}")
     assert run.returncode == 0, run.stderr
     assert "kinds of rows:" in run.stdout
-
-
-def test_the_probe_of_the_sorted_product_gives_the_same_verdict_each_time():
-    verdict = sorted_product_is_right(INNER, HIDDEN, mx.float32, 0, 0)
-    sorted_product_is_right.cache_clear()
-    assert sorted_product_is_right(INNER, HIDDEN, mx.float32, 0, 0) == verdict
-
-
-def test_the_probe_refuses_a_product_that_is_wrong(monkeypatch: pytest.MonkeyPatch):
-    """As on a device whose sorted product is broken."""
-    right = mx.gather_mm
-
-    def wrong(*arguments: mx.array, sorted_indices: bool = False, **options: mx.array) -> mx.array:
-        out = right(*arguments, **options)
-        return out * 1.1 if sorted_indices else out
-
-    sorted_product_is_right.cache_clear()
-    monkeypatch.setattr(mx, "gather_mm", wrong)
-    assert not sorted_product_is_right(INNER, HIDDEN, mx.float32, 0, 0)
-    sorted_product_is_right.cache_clear()
 
 
 def test_a_mixture_is_the_weighted_sum_of_its_experts():

@@ -226,8 +226,29 @@ class ErrorInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class FormInfo:
+    """One faster form of a part of the model, and what came of comparing it with the plain form.
+
+    Attributes:
+        name: what is computed, in words ("KDA, one token").
+        used: whether it decides answers: only if equal within its tolerance, and faster.
+        seconds, plain_seconds: medians of the form and of the plain form; 0 where they were not timed.
+        reason: why it is used or not, in words.
+    """
+
+    name: str
+    used: bool
+    seconds: float
+    plain_seconds: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What is known of the loaded model. Sizes in bytes, lengths in tokens."""
+    """What is known of the loaded model. Sizes in bytes, lengths in tokens.
+
+    `forms` are the faster forms that were tried on this device when the model was loaded.
+    """
 
     name: str
     family: str
@@ -242,6 +263,7 @@ class ModelInfo:
     single_pass_reason: str
     has_chat_template: bool
     sampling: Sampling
+    forms: tuple[FormInfo, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

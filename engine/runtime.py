@@ -11,6 +11,7 @@ import mlx.core as mx
 from engine.api import (
     Event,
     Finished,
+    FormInfo,
     Generate,
     LoadModel,
     ModelInfo,
@@ -32,7 +33,7 @@ from engine.api import (
     Verify,
     WorkProgress,
 )
-from engine.checkpoint.loader import LoadedModel, prepare_model, read_weights
+from engine.checkpoint.loader import LoadedModel, kernel_choices, prepare_model, read_weights
 from engine.desk import Desk, Reader, doubt_of
 from engine.errors import CancelledError, NoModelError, SettingError
 from engine.generation.generator import Generator, Options
@@ -218,6 +219,9 @@ def describe(loaded: LoadedModel, chat_format: ChatFormat) -> ModelInfo:
         single_pass_reason=model.single_pass_reason,
         has_chat_template=chat_format.available,
         sampling=default_sampling(loaded),
+        forms=tuple(
+            FormInfo(c.name, c.used, c.seconds, c.plain_seconds, c.reason) for c in kernel_choices(model)
+        ),
     )
 
 

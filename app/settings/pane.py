@@ -20,6 +20,7 @@ from app.bridge import EngineBridge
 from app.controls import Choices, Switch
 from app.layouts import PageArea
 from app.model import ModelKeeper
+from app.settings.forms import FormsSection
 from app.settings.preferences import (
     APPEARANCE,
     MAX_TOKENS,
@@ -67,6 +68,8 @@ class SettingsPane(QDialog):
         self._card(self.tr("Reading"), self.prefill)
         self._card(self.tr("Answers"), self._temperature(), self._max_tokens())
         self._card(self.tr("Appearance"), self._appearance(), self._text_size())
+        self.forms = FormsSection(model)
+        self._card(self.tr("Speed on this device"), self.forms)
         self._rows.addStretch(1)
         model.changed.connect(self._show_recommended)
         QShortcut(QKeySequence.StandardKey.Close, self, self.close)

@@ -1,22 +1,25 @@
 """From a checkpoint folder to a model, with progress, on the thread that owns MLX."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import mlx.core as mx
 
 from engine.checkpoint.files import TensorEntry, find_tensors, read_config
 from engine.checkpoint.weights import Numerics, Quantization, WeightReader
 from engine.errors import CancelledError, CheckpointError
+from engine.kernels.selection import Choice
 from engine.models import base, kimi_linear
 from engine.models.base import LanguageModel
 
 _FAMILIES = (kimi_linear,)  # importing a family registers it
 
 Progress = Callable[[int, int], None]
+
+T = TypeVar("T")
 
 
 def _silent(done: int, total: int) -> None:
@@ -109,13 +112,22 @@ def read_weights(
 
 def parameters(value: object) -> list[mx.array]:
     """Every array a model holds, each once, by walking its attributes."""
-    found: dict[int, mx.array] = {}
+    return _held(value, mx.array)
+
+
+def kernel_choices(model: object) -> tuple[Choice, ...]:
+    """What was decided about the faster forms a model can use, each once, by walking its attributes."""
+    return tuple(dict.fromkeys(_held(model, Choice)))
+
+
+def _held(value: object, kind: type[T]) -> list[T]:
+    found: dict[int, T] = {}
 
     def walk(x: object) -> None:
-        if isinstance(x, mx.array):
+        if isinstance(x, kind):
             found[id(x)] = x
         elif isinstance(x, list | tuple):
-            for item in x:
+            for item in cast("Sequence[object]", x):
                 walk(item)
         elif hasattr(x, "__dict__") and type(x).__module__ != "builtins":
             for item in vars(x).values():

@@ -5,13 +5,17 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QLabel
 
 from app.layouts import PageArea
+from app.settings.forms import FormsSection
 from app.settings.pane import SettingsPane
 from app.settings.preferences import MAX_TOKENS, PREFILL, SINGLE_PASS, TEMPERATURE, TEXT_SIZE, Preferences
 from app.theme import Appearance
+from app.wording import brief_time
 from engine.api import PREFILL_CHUNK, PrefillPlanInfo
 from tests.app.driving import Driver
+from tests.support.checkpoints import DEMO_VOCABULARY, Recipe, as_on_a_gpu, write
 
 
 def open_pane(driver: Driver) -> SettingsPane:
@@ -218,4 +222,38 @@ def test_a_variable_that_is_refused_is_said_with_what_to_do(bare: Driver, monkey
     assert "64 and 32768" in section.environment.text()
     assert "Start Perigee without it" in section.environment.text()
     assert section.outlook.isHidden()
+    pane.close()
+
+
+def shown_in(section: FormsSection) -> list[str]:
+    return [text.text() for text in section.findChildren(QLabel) if text.isVisibleTo(section) and text.text()]
+
+
+def test_the_pane_shows_each_faster_form_with_both_times(
+    bare: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    as_on_a_gpu(monkeypatch)
+    pane = open_pane(bare)
+    assert shown_in(pane.forms)[0] == "No model is loaded."
+    packed = Recipe(bits=4, group=32, tokenizer=True, vocabulary=DEMO_VOCABULARY)
+    bare.load(write(packed, tmp_path / "packed"))
+    info = bare.services.model.info
+    assert info is not None
+    assert len(info.forms) == 3
+    bare.wait(lambda: info.forms[-1].name in shown_in(pane.forms))  # Qt shows new rows a moment later
+    lines = shown_in(pane.forms)
+    used = sum(form.used for form in info.forms)
+    assert lines[0] == f"packed: {used} of 3 faster forms are used on this device."
+    for form in info.forms:
+        at = lines.index(form.name)
+        state = "Used" if form.used else "Not used"
+        assert lines[at + 1] == f"{state}: {form.reason}"
+        times = lines[at + 2]
+        assert times == f"{brief_time(form.seconds)} · plain {brief_time(form.plain_seconds)}"
+    pane.close()
+
+
+def test_a_model_without_faster_forms_says_so(driver: Driver):
+    pane = open_pane(driver)
+    assert shown_in(pane.forms)[0] == "Kimi Linear demo runs in its plain forms on this device."
     pane.close()

@@ -14,8 +14,10 @@ from typing import Any, Literal
 
 import mlx.core as mx
 import numpy as np
+import pytest
 
 from engine.checkpoint.loader import load_model
+from engine.checkpoint.weights import Numerics
 from engine.models.base import LanguageModel
 
 RESOURCES = Path(__file__).resolve().parents[2] / "resources"
@@ -407,6 +409,13 @@ def change_config(folder: Path, **fields: Any) -> None:
     """Set fields of a config.json that is already there."""
     path = folder / "config.json"
     write_config(folder, json.loads(path.read_text(encoding="utf-8")) | fields)
+
+
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch, dtype: mx.Dtype = mx.float32) -> None:
+    """Models loaded from now on take the forms of a GPU; with float32 activations only the forms differ."""
+    monkeypatch.setattr(
+        Numerics, "for_device", staticmethod(lambda config_dtype: Numerics(dtype, blocked=False))
+    )
 
 
 class Shop:

@@ -6,13 +6,22 @@ import mlx.core as mx
 import pytest
 
 from engine.checkpoint.loader import load_model
-from engine.checkpoint.weights import Numerics
 from engine.models.base import LanguageModel
 from engine.models.kimi_linear import KimiLinear
 from engine.planning.tuning import random_ids
 from engine.planning.verification import verify
 from tests.support.arrays import relative_gap
-from tests.support.checkpoints import DENSE_MLP, GROUPED, NARROW, PACKABLE, PLAIN, WIDE, Recipe, Shop
+from tests.support.checkpoints import (
+    DENSE_MLP,
+    GROUPED,
+    NARROW,
+    PACKABLE,
+    PLAIN,
+    WIDE,
+    Recipe,
+    Shop,
+    as_on_a_gpu,
+)
 
 CHECKPOINTS = [
     PLAIN,
@@ -33,8 +42,7 @@ def load_as_on_a_gpu(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Load:
     """The choice of a GPU, with float32 activations so that only the forms differ."""
 
     def load(recipe: Recipe) -> LanguageModel:
-        choice = staticmethod(lambda config_dtype: Numerics(mx.float32, blocked=False))
-        monkeypatch.setattr(Numerics, "for_device", choice)
+        as_on_a_gpu(monkeypatch)
         model = load_model(shop.folder(recipe)).model
         assert isinstance(model, KimiLinear)
         assert not model.numerics.blocked
@@ -77,8 +85,7 @@ def test_the_proof_holds(load_as_on_a_gpu: Load):
 
 
 def test_half_precision_activations_keep_a_float32_state(shop: Shop, monkeypatch: pytest.MonkeyPatch):
-    choice = staticmethod(lambda config_dtype: Numerics(mx.bfloat16, blocked=False))
-    monkeypatch.setattr(Numerics, "for_device", choice)
+    as_on_a_gpu(monkeypatch, mx.bfloat16)
     recipe = DENSE_MLP.but("half", dtype="bfloat16")  # a CPU has no grouped products in half precision
     model = load_model(shop.folder(recipe)).model
     state = model.new_state()

@@ -34,7 +34,9 @@ def duration(seconds: float) -> str:
 
 
 def brief_time(seconds: float) -> str:
-    """A measured time below a second: 0.82 ms, 35 ms."""
+    """A measured time in `seconds`, short: 0.82 ms, 35 ms, 2.6 s."""
+    if seconds >= 1:
+        return translate("wording", "{n} s").format(n=f"{seconds:.1f}")
     milliseconds = seconds * 1e3
     if milliseconds >= 10:
         shown = number(milliseconds)

@@ -3,7 +3,8 @@
 A body is written in the part of C++ that both languages share and uses, besides the names of its
 inputs, outputs and template parameters, only what the preludes below define. On a CPU there is none.
 
-The CUDA form is tested on a GPU; the Metal form has never been run. Nothing here decides an answer by
+Tests run the CUDA form where there is a GPU; the kernels of KDA were run on one by hand. The Metal form
+has never been run. Nothing here decides an answer by
 itself: `engine.kernels.selection` compares every kernel with its twin in plain ops before it is used.
 """
 

@@ -1,6 +1,7 @@
 """Weighted sums of rows taken from an array: what ends a mixture of experts.
 
-The CUDA form is tested on a GPU; the Metal form has never been run (see `engine.kernels.device`).
+Tests run the CUDA form where there is a GPU, which is still to be done; the Metal form has never been
+run (see `engine.kernels.device`).
 """
 
 import mlx.core as mx

@@ -19,6 +19,7 @@ from engine.scalars import as_float
 log = logging.getLogger(__name__)
 
 Run = Callable[[], Sequence[mx.array]]
+Clock = Callable[[], float]
 
 _TURNS = 5
 
@@ -46,13 +47,16 @@ class Choice:
     reason: str
 
 
-def choose(name: str, form: Run, plain: Run, truth: Run, tolerance: float) -> Choice:
+def choose(
+    name: str, form: Run, plain: Run, truth: Run, tolerance: float, clock: Clock = time.perf_counter
+) -> Choice:
     """Compare `form` with `truth` and time it against `plain`.
 
     Args:
         form, plain: the two forms, on the same data in the dtypes of the model.
         truth: the twin again, on the same data in float32.
         tolerance: largest difference allowed, relative to the largest value of each output.
+        clock: seconds since any moment.
     """
     gap, expected = 0.0, list(truth())
     for _ in range(_COMPARISONS):
@@ -66,7 +70,7 @@ def choose(name: str, form: Run, plain: Run, truth: Run, tolerance: float) -> Ch
     if not gap <= tolerance:
         log.warning("%s: the fast form differs by %.1e, the plain one is used", name, gap)
         return Choice(name, False, 0.0, 0.0, gap, "does not match the plain form on this device")
-    seconds, plain_seconds = _time_in_turns(form, plain)
+    seconds, plain_seconds = _time_in_turns(form, plain, clock)
     used = seconds < plain_seconds
     reason = "equal and faster" if used else "equal, but not faster on this device"
     log.info("%s: %s (%.3f ms, plain %.3f ms)", name, reason, seconds * 1e3, plain_seconds * 1e3)
@@ -81,13 +85,13 @@ def _gap(got: mx.array, expected: mx.array) -> float:
     return relative if math.isfinite(relative) else math.inf  # of NaN, max() would keep either
 
 
-def _time_in_turns(form: Run, plain: Run) -> tuple[float, float]:
+def _time_in_turns(form: Run, plain: Run, clock: Clock) -> tuple[float, float]:
     """Median seconds of both, measured alternately after one unmeasured turn."""
     taken: tuple[list[float], list[float]] = ([], [])
     for turn in range(_TURNS + 1):
         for run, seconds in zip((form, plain), taken, strict=True):
-            begin = time.perf_counter()
+            begin = clock()
             mx.eval(list(run()))
             if turn:
-                seconds.append(time.perf_counter() - begin)
+                seconds.append(clock() - begin)
     return statistics.median(taken[0]), statistics.median(taken[1])

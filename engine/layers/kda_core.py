@@ -161,7 +161,7 @@ def chosen_cores(heads: int, width: int, kernel: int, columns: int, dtype: mx.Dt
 def _choose(
     name: str, heads: int, width: int, kernel: int, columns: int, dtype: mx.Dtype, tokens: int
 ) -> Choice:
-    p, x = _random_core(heads, width, kernel, columns, dtype, tokens)
+    p, x = random_core(heads, width, kernel, columns, dtype, tokens)
     exact = CoreInputs(*(a.astype(mx.float32) for a in (x.projected, x.forget, x.gate, x.window, x.memory)))
     exact_p = KdaParameters.of(
         p.convolution.taps.astype(mx.float32), mx.log(p.decay_scale), p.decay_bias, p.output_norm, p.eps
@@ -175,7 +175,7 @@ def _choose(
     )
 
 
-def _random_core(
+def random_core(
     heads: int, width: int, kernel: int, columns: int, dtype: mx.Dtype, tokens: int
 ) -> tuple[KdaParameters, CoreInputs]:
     """Random weights and inputs. Gates as trained models have them: exp(A_log) from 1 to 16 and steps of

@@ -101,3 +101,17 @@ def test_a_model_is_called_by_its_folder_and_the_one_that_comes_along_by_its_own
     assert wording.model_name(DEMO_MODEL) == "Kimi Linear demo"
     assert wording.model_name(tmp_path / "Kimi-Linear-48B-4bit") == "Kimi-Linear-48B-4bit"
     assert wording.model_name(None) == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0000496, "0.050 ms"),
+        (0.00082, "0.82 ms"),
+        (0.0099, "9.90 ms"),
+        (0.0351, "35 ms"),
+        (2.609, "2.6 s"),
+    ],
+)
+def test_measured_times(seconds: float, text: str):
+    assert wording.brief_time(seconds) == text

@@ -9,8 +9,7 @@ from engine.kernels import kda_gates, kda_scan, mixing
 from engine.kernels.delta_rule import delta_rule_blocks, delta_rule_step
 from engine.kernels.device import DeviceKernel, Language, language
 from engine.kernels.mixing import mix_rows, mix_rows_kernel
-from engine.layers.kda_core import _random_core as random_core
-from engine.layers.kda_core import chosen_cores, kernel_core, plain_core
+from engine.layers.kda_core import chosen_cores, kernel_core, plain_core, random_core
 from engine.scalars import as_float
 
 KERNELS = (kda_gates._prepare, kda_gates._finish, kda_scan._kernel, mixing._kernel)

@@ -1,42 +1,55 @@
 """A faster form may decide answers only if it is equal to its twin here, and faster here."""
 
-import time
 from collections.abc import Sequence
 
 import mlx.core as mx
 import pytest
 
-from engine.kernels.selection import Choice, choose
+from engine.kernels.selection import Choice, Run, choose
 from tests.conftest import ExpectedLogs
 
 X = mx.arange(1.0, 65.0)
 
 
-def plain() -> Sequence[mx.array]:
-    time.sleep(2e-3)
+def right() -> Sequence[mx.array]:
     return [X * 2, X + 1]
 
 
-def choice(form: object, twin: object = plain) -> Choice:
-    return choose("A form", form, twin, lambda: [X * 2, X + 1], tolerance=1e-3)  # type: ignore[arg-type]
+def choice(form: Run, seconds: float = 0.25, plain_seconds: float = 0.5) -> Choice:
+    """What is decided of a form that takes `seconds` a run, by a clock that only the two forms move."""
+    now = 0.0
+
+    def taking(run: Run, time: float) -> Run:
+        def timed() -> Sequence[mx.array]:
+            nonlocal now
+            now += time
+            return run()
+
+        return timed
+
+    return choose(
+        "A form",
+        taking(form, seconds),
+        taking(right, plain_seconds),
+        right,
+        tolerance=1e-3,
+        clock=lambda: now,
+    )
 
 
 def test_an_equal_and_faster_form_is_used():
     decided = choice(lambda: [X + X, X + 1.0])
     assert decided.used
-    assert 0 < decided.seconds < decided.plain_seconds
+    assert (decided.seconds, decided.plain_seconds) == (0.25, 0.5)
     assert decided.gap == 0
     assert decided.reason == "equal and faster"
 
 
-def test_an_equal_but_slower_form_is_not_used():
-    def slow() -> Sequence[mx.array]:
-        time.sleep(8e-3)
-        return [X * 2, X + 1]
-
-    decided = choice(slow)
+@pytest.mark.parametrize("seconds", [0.5, 0.75])
+def test_an_equal_form_that_is_not_faster_is_not_used(seconds: float):
+    decided = choice(right, seconds)
     assert not decided.used
-    assert decided.seconds > decided.plain_seconds > 0
+    assert (decided.seconds, decided.plain_seconds) == (seconds, 0.5)
     assert "not faster" in decided.reason
 
 
@@ -46,9 +59,8 @@ def test_a_form_with_one_wrong_value_in_any_output_is_not_used(
     expect_log: ExpectedLogs, wrong: float, output: int
 ):
     expect_log("A form: the fast form differs by")
-    right = [X * 2, X + 1]
     place = mx.arange(64) == 63  # the largest value of both outputs
-    spoilt = [mx.where(place, a * wrong, a) if i == output else a for i, a in enumerate(right)]
+    spoilt = [mx.where(place, a * wrong, a) if i == output else a for i, a in enumerate(right())]
     decided = choice(lambda: spoilt)
     assert not decided.used
     assert not decided.gap <= 1e-3
@@ -70,3 +82,9 @@ def test_a_form_that_fails_is_a_line_in_the_log(expect_log: ExpectedLogs, error:
     assert not decided.used
     assert decided.reason == "does not run on this device"
     assert decided.gap == float("inf")
+
+
+def test_by_the_real_clock_times_are_taken():
+    decided = choose("A form", right, right, right, tolerance=1e-3)
+    assert decided.seconds > 0
+    assert decided.plain_seconds > 0

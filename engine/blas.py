@@ -6,9 +6,15 @@ OpenBLAS. Whichever library is opened first with global symbols serves MLX, so t
 """
 
 import ctypes
+import os
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from engine.subnormals import flushed_in_new_threads
 
 _CANDIDATES = ("libopenblas.so.0", "libopenblas.so")
+_opened: list[ctypes.CDLL] = []
 
 
 def preload_blas() -> str | None:
@@ -20,8 +26,28 @@ def preload_blas() -> str | None:
         return None
     for name in _CANDIDATES:
         try:
-            ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
+            with flushed_in_new_threads():
+                _opened.append(ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL))
         except OSError:
             continue
         return name
     return None
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+@contextmanager
+def one_core_a_product() -> Generator[None]:
+    """Within it OpenBLAS computes each product on the core that asks for it. Without OpenBLAS: nothing."""
+    if not _opened:
+        yield
+        return
+    before: int = _opened[0].openblas_get_num_threads()
+    _opened[0].openblas_set_num_threads(1)
+    try:
+        yield
+    finally:
+        _opened[0].openblas_set_num_threads(before)

@@ -11,6 +11,7 @@ import mlx.core as mx
 from engine.checkpoint.files import TensorEntry, find_tensors, read_config
 from engine.checkpoint.weights import Numerics, Quantization, WeightReader
 from engine.errors import CancelledError, CheckpointError
+from engine.kernels.lanes import prepare_thread
 from engine.kernels.selection import Choice
 from engine.models import base, kimi_linear
 from engine.models.base import LanguageModel
@@ -55,6 +56,7 @@ def prepare_model(folder: Path) -> LoadedModel:
         CheckpointError: the folder, a file or a tensor is missing, damaged or misshapen.
         UnsupportedModelError: the config asks for something this version cannot compute.
     """
+    prepare_thread()
     config = read_config(folder)
     _, build = base.builder_for(config)
     quantization = Quantization(config)

@@ -15,9 +15,12 @@ sums are subtracted. All sums of g, all exponentials, the triangular inverse and
 Cuts between calls at multiples of `block` change no bit of outputs or state.
 """
 
+from typing import NamedTuple
+
 import mlx.core as mx
 
-from engine.kernels.pointwise import LOG2_E, exp, exp2
+from engine.kernels.lanes import Part, run_alone
+from engine.kernels.pointwise import exp
 
 BLOCK = 32
 """Tokens per block. A power of two that divides 64."""
@@ -76,13 +79,60 @@ def delta_rule_blocks(
     segment = max(block, segment // block * block)
     outputs: list[mx.array] = []
     for start in range(0, tokens, segment):
-        end = min(start + segment, tokens)
-        piece = [_lay_out(x[:, start:end], block) for x in (q, k, v, g, beta)]
-        out, state = _run_segment(piece[0], piece[1], piece[2], piece[3], piece[4], state)
-        outputs.append(out[:, :, : end - start].swapaxes(1, 2))
+        piece = [x[:, start : start + segment] for x in (q, k, v, g, beta)]
+        terms = run_alone(block_terms(piece[0], piece[1], piece[2], piece[3], piece[4], block))
+        out, state = run_alone(follow(terms, state))
+        outputs.append(out[:, : piece[0].shape[1]])
         if tokens > segment:
             mx.eval(outputs[-1], state)
     return (outputs[0] if len(outputs) == 1 else mx.concatenate(outputs, axis=1)), state
+
+
+class BlockTerms(NamedTuple):
+    """What the blocks of some tokens are without the state they meet; n blocks of C tokens.
+
+    Attributes:
+        fresh: `T beta V`, [B, H, n, C, Dv].
+        look_and_read: `[T beta K~; Q~]`, [B, H, n, 2C, Dk].
+        writes: `K^`, [B, H, n, C, Dk].
+        within: the causal query-key weights, [B, H, n, C, C].
+        keep: the decay of each whole block, [B, H, n, 1, Dk].
+    """
+
+    fresh: mx.array
+    look_and_read: mx.array
+    writes: mx.array
+    within: mx.array
+    keep: mx.array
+
+
+def block_terms(
+    q: mx.array, k: mx.array, v: mx.array, g: mx.array, beta: mx.array, block: int = BLOCK
+) -> Part[BlockTerms]:
+    """The part of `delta_rule_blocks` that needs no state: all of it but three products a block."""
+    q, k, v, g, beta = (_lay_out(x, block) for x in (q, k, v, g, beta))
+    before, after, total, inverse, within = yield from _join_groups(q, k, g, beta)
+    weighted = inverse * beta[..., None, :]
+    look_and_read = mx.concatenate([weighted @ (k * before), q * before], axis=-2)
+    terms = BlockTerms(weighted @ v, look_and_read, k * after, within, total)
+    yield terms
+    return terms
+
+
+def follow(terms: BlockTerms, state: mx.array) -> Part[tuple[mx.array, mx.array]]:
+    """Take `state` [B, H, Dv, Dk] through the blocks in order.
+
+    Returns the outputs [B, n * C, H, Dv], of padding tokens too, and the state after the last block.
+    """
+    block = terms.writes.shape[3]
+    rows: list[mx.array] = []
+    for j in range(terms.writes.shape[2]):
+        seen = terms.look_and_read[:, :, j] @ state.swapaxes(-1, -2)
+        u = terms.fresh[:, :, j] - seen[:, :, :block]
+        rows.append(seen[:, :, block:] + terms.within[:, :, j] @ u)
+        state = state * terms.keep[:, :, j] + u.swapaxes(-1, -2) @ terms.writes[:, :, j]
+        yield rows[-1], state
+    return mx.concatenate(rows, axis=2).swapaxes(1, 2), state
 
 
 def _lay_out(x: mx.array, block: int) -> mx.array:
@@ -98,48 +148,19 @@ def _lay_out(x: mx.array, block: int) -> mx.array:
     return x.reshape(*x.shape[:2], x.shape[2] // block, block, *x.shape[3:])
 
 
-def _run_segment(
-    q: mx.array, k: mx.array, v: mx.array, g: mx.array, beta: mx.array, state: mx.array
-) -> tuple[mx.array, mx.array]:
-    """Blocks [B, H, n, C, .] in order; returns outputs [B, H, n*C, Dv] and the state."""
-    block = q.shape[3]
-    fresh, look_and_read, writes, within, keep = _state_free(q, k, v, g, beta)
-    rows: list[mx.array] = []
-    for j in range(q.shape[2]):
-        seen = look_and_read[:, :, j] @ state.swapaxes(-1, -2)
-        u = fresh[:, :, j] - seen[:, :, :block]
-        rows.append(seen[:, :, block:] + within[:, :, j] @ u)
-        state = state * keep[:, :, j] + u.swapaxes(-1, -2) @ writes[:, :, j]
-    return mx.concatenate(rows, axis=2), state
-
-
-def _state_free(
-    q: mx.array, k: mx.array, v: mx.array, g: mx.array, beta: mx.array
-) -> tuple[mx.array, mx.array, mx.array, mx.array, mx.array]:
-    """Everything of every block that does not depend on the incoming state.
-
-    Returns `T beta V` [.., C, Dv], `[T beta K~; Q~]` [.., 2C, Dk], `K^` [.., C, Dk], the causal
-    query-key weights [.., C, C] and the decay of the whole block [.., 1, Dk].
-    """
-    before, after, total, inverse, within = _join_groups(q, k, g, beta)
-    grow = exp2(before)
-    weighted = inverse * beta[..., None, :]
-    look_and_read = mx.concatenate([weighted @ (k * grow), q * grow], axis=-2)
-    return weighted @ v, look_and_read, k * exp2(after), within, exp2(total)
-
-
 def _join_groups(
     q: mx.array, k: mx.array, g: mx.array, beta: mx.array
-) -> tuple[mx.array, mx.array, mx.array, mx.array, mx.array]:
+) -> Part[tuple[mx.array, mx.array, mx.array, mx.array, mx.array]]:
     """Join groups of s tokens pairwise, s = 1, 2, 4, ..., until a group is a block.
 
-    Returns, per block: decay sums to base 2 from the block start to each token (inclusive) and after each
-    token to the block end [.., C, Dk], of the whole block [.., 1, Dk]; the inverse of the
-    unit-triangular system and the causal query-key weights [.., C, C].
+    Returns, per block: the decay from the block start to each token (inclusive) and after each token to
+    the block end [.., C, Dk], that of the whole block [.., 1, Dk]; the inverse of the unit-triangular
+    system and the causal query-key weights [.., C, C]. Decays are products of exp(g), each computed
+    once: factors in (0, 1], of which a rounding counts once a level.
     """
     lead, block, width = q.shape[:3], q.shape[3], q.shape[4]
-    before = total = (g * LOG2_E).reshape(*lead, block, 1, width)
-    after = mx.zeros_like(before)
+    before = total = exp(g).reshape(*lead, block, 1, width)
+    after = mx.ones_like(before)
     inverse = mx.ones((*lead, block, 1, 1), dtype=mx.float32)
     within = (q * k).sum(axis=-1).reshape(*lead, block, 1, 1)
     size = 1
@@ -153,17 +174,17 @@ def _join_groups(
         k_l, k_r = _halves(k.reshape(*groups, width))
         _, q_r = _halves(q.reshape(*groups, width))
         _, beta_r = _halves(beta.reshape(*groups, 1))
-        fade = exp2(before_r)
-        left = k_l if size == 1 else k_l * exp2(after_l)
-        look, read = _products(k_r * fade, q_r * fade, left)
+        left = k_l if size == 1 else k_l * after_l
+        look, read = _products(k_r * before_r, q_r * before_r, left)
         corner = beta_r * look
         corner = -corner if size == 1 else -(inverse_r @ (corner @ inverse_l))
         inverse = _lower(inverse_l, corner, inverse_r)
         within = _lower(within_l, read, within_r)
-        before = mx.concatenate([before_l, before_r + total_l], axis=-2)
-        after = mx.concatenate([after_l + total_r, after_r], axis=-2)
-        total = total_l + total_r
+        before = mx.concatenate([before_l, before_r * total_l], axis=-2)
+        after = mx.concatenate([after_l * total_r, after_r], axis=-2)
+        total = total_l * total_r
         size *= 2
+        yield inverse, within, before, after
     return before[:, :, :, 0], after[:, :, :, 0], total[:, :, :, 0], inverse[:, :, :, 0], within[:, :, :, 0]
 
 

@@ -5,10 +5,14 @@ from functools import lru_cache
 
 import mlx.core as mx
 
+from engine.kernels.lanes import Part, run_in_lanes
 from engine.kernels.mixing import mix_rows, weigh
 from engine.layers.activations import gated_silu
 from engine.layers.linear import ROW_BLOCK, row_kinds
 from engine.scalars import as_ints
+
+PART_BLOCKS = 16
+"""Blocks of rows of one expert that a lane takes at a time."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +43,14 @@ class DenseExperts:
         tokens = mx.zeros((sum(blocks) * ROW_BLOCK,), mx.int32)
         tokens[places] = order // chosen.shape[1]
         rows = x[tokens].reshape(-1, ROW_BLOCK, x.shape[1])
-        outputs: list[mx.array] = []
+        parts: list[Part[mx.array]] = []
         first = 0
         for expert, count in enumerate(blocks):
-            if count:
-                outputs.append(self._expert(rows[first : first + count], expert))
+            for some in range(0, count, PART_BLOCKS):
+                last = min(some + PART_BLOCKS, count)
+                parts.append(self._expert(rows[first + some : first + last], expert))
             first += count
+        outputs = run_in_lanes(parts)
         back = mx.zeros((chosen.size,), mx.int32)
         back[order] = places
         return mix_rows(mx.concatenate(outputs, axis=0), back.reshape(chosen.shape), weights)
@@ -71,13 +77,15 @@ class DenseExperts:
             first += blocks[-1]
         return mx.argsort(flat), mx.concatenate(places).astype(mx.int32), blocks
 
-    def _expert(self, rows: mx.array, expert: int) -> mx.array:
+    def _expert(self, rows: mx.array, expert: int) -> Part[mx.array]:
         """rows [b, ROW_BLOCK, D] -> [b * ROW_BLOCK, D] through one expert."""
         blocks = rows.shape[0]
         gate_up = mx.broadcast_to(self.gate_up[expert], (blocks, *self.gate_up.shape[1:]))
         inner = gated_silu(rows @ gate_up)
         down = mx.broadcast_to(self.down[expert], (blocks, *self.down.shape[1:]))
-        return (inner @ down).reshape(blocks * ROW_BLOCK, -1)
+        output = (inner @ down).reshape(blocks * ROW_BLOCK, -1)
+        yield (output,)
+        return output
 
     def _one_by_one(self, x: mx.array, chosen: mx.array) -> mx.array:
         inner = gated_silu(mx.gather_mm(x[:, None, None], self.gate_up, rhs_indices=chosen))

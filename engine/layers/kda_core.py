@@ -10,10 +10,11 @@ from typing import Protocol
 
 import mlx.core as mx
 
-from engine.kernels.delta_rule import delta_rule_blocks, delta_rule_step
+from engine.kernels.delta_rule import block_terms, delta_rule_step, follow
 from engine.kernels.device import language
 from engine.kernels.kda_gates import kda_finish, kda_prepare
 from engine.kernels.kda_scan import kda_scan, scan_fits
+from engine.kernels.lanes import Part, run_in_lanes
 from engine.kernels.pointwise import sigmoid, softplus
 from engine.kernels.selection import Choice, choose
 from engine.layers.activations import l2_norm, rms_norm
@@ -83,27 +84,79 @@ class Core(Protocol):
         ...
 
 
+SEGMENT = 1024
+"""Tokens of `plain_core` whose arrays are alive at once, on each lane. A multiple of 64, so that the cut
+changes no bit, and more than a convolution looks back."""
+
+
 def plain_core(p: KdaParameters, x: CoreInputs, valid: int) -> tuple[mx.array, mx.array, mx.array]:
     """The core in plain ops; see `Core`."""
-    heads, width = p.decay_bias.shape
-    batch, length = x.projected.shape[:2]
-    shape = (batch, length, heads, width)
-    qkv, window = p.convolution(x.projected[..., : 3 * heads * width], x.window, valid)
-    qk, v = mx.split(qkv.reshape(batch, length, 3 * heads, width), (2 * heads,), axis=2)
-    q, k = mx.split(l2_norm(qk, p.qk_scale), 2, axis=2)
-    g = _log_decay(p, x.forget.reshape(shape))
-    beta = sigmoid(x.projected[..., -heads:].astype(mx.float32))
+    length = x.projected.shape[1]
     if length == 1:
+        q, k, v, window = _convolved(p, x, valid)
+        g, beta = _gates(p, x)
         o, memory = delta_rule_step(q[:, 0], k[:, 0], v[:, 0], g[:, 0], beta[:, 0], x.memory)
-        o = o[:, None]
-    else:
-        if valid < length:
-            token = mx.arange(length)[:, None] < valid
-            g, beta = mx.where(token[..., None], g, 0.0), mx.where(token, beta, 0.0)
-        o, memory = delta_rule_blocks(q, k, v, g, beta, x.memory)
-    z = x.gate.reshape(shape).astype(mx.float32)
+        return _finished(p, x, o[:, None]), window, memory
+    windows, memories = [x.window], [x.memory]
+    ys = run_in_lanes(_segment(p, x, valid, first, windows, memories) for first in range(0, length, SEGMENT))
+    return (ys[0] if len(ys) == 1 else mx.concatenate(ys, axis=1)), windows[-1], memories[-1]
+
+
+def _segment(
+    p: KdaParameters,
+    x: CoreInputs,
+    valid: int,
+    first: int,
+    windows: list[mx.array],
+    memories: list[mx.array],
+) -> Part[mx.array]:
+    """y of the tokens from `first` on. All of it but the pass through the memory needs no earlier segment.
+
+    `memories` and `windows` hold what each segment left behind, in order; this one adds its own.
+    """
+    rows = slice(first, first + SEGMENT)
+    channels, back = x.window.shape[2], x.window.shape[1]
+    window = x.projected[:, first - back : first, :channels] if first else x.window
+    own = CoreInputs(x.projected[:, rows], x.forget[:, rows], x.gate[:, rows], window, x.memory)
+    tokens = own.projected.shape[1]
+    q, k, v, window = _convolved(p, own, min(valid - first, tokens))
+    g, beta = _gates(p, own)
+    yield q, k, v, g
+    if valid - first < tokens:
+        token = mx.arange(tokens)[:, None] < valid - first
+        g, beta = mx.where(token[..., None], g, 0.0), mx.where(token, beta, 0.0)
+    terms = yield from block_terms(q, k, v, g, beta)
+    while len(memories) <= first // SEGMENT:
+        yield ()
+    o, memory = yield from follow(terms, memories[-1])
+    memories.append(memory)
+    windows.append(window)
+    y = _finished(p, own, o[:, :tokens])
+    yield y, window
+    return y
+
+
+def _convolved(p: KdaParameters, x: CoreInputs, valid: int) -> tuple[mx.array, mx.array, mx.array, mx.array]:
+    """q, k (normalised, with the read-out scale in q) and v, [B, T, H, D], and the next window."""
+    heads, width = p.decay_bias.shape
+    qkv, window = p.convolution(x.projected[..., : 3 * heads * width], x.window, valid)
+    qk, v = mx.split(qkv.reshape(*qkv.shape[:2], 3 * heads, width), (2 * heads,), axis=2)
+    q, k = mx.split(l2_norm(qk, p.qk_scale), 2, axis=2)
+    return q, k, v, window
+
+
+def _gates(p: KdaParameters, x: CoreInputs) -> tuple[mx.array, mx.array]:
+    """The log-decay [B, T, H, D] and the write strength [B, T, H], float32."""
+    heads, width = p.decay_bias.shape
+    g = _log_decay(p, x.forget.reshape(*x.forget.shape[:2], heads, width))
+    return g, sigmoid(x.projected[..., -heads:].astype(mx.float32))
+
+
+def _finished(p: KdaParameters, x: CoreInputs, o: mx.array) -> mx.array:
+    """The outputs [B, T, H, D], normalised and gated, as [B, T, P] in the dtype of the inputs."""
+    z = x.gate.reshape(o.shape).astype(mx.float32)
     y = rms_norm(o, p.output_norm, p.eps) * sigmoid(z)
-    return y.astype(x.projected.dtype).reshape(batch, length, heads * width), window, memory
+    return y.astype(x.projected.dtype).reshape(x.gate.shape)
 
 
 def _log_decay(p: KdaParameters, a: mx.array) -> mx.array:

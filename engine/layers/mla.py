@@ -5,10 +5,12 @@ to keys and values, a group of heads at a time; for one token the absorbed form 
 itself. Queries are tiled, so no heads x chunk x context array ever exists.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import mlx.core as mx
 
+from engine.kernels.lanes import Part, run_in_lanes
 from engine.kernels.pointwise import LOG2_E, exp2
 from engine.layers.activations import rms_norm
 from engine.layers.linear import ROW_BLOCK, Projection, blocked_matmul
@@ -16,6 +18,10 @@ from engine.state import LatentState
 
 EXPANSION_BYTES = 256 << 20
 """Bound on the expanded keys and values alive at once; heads are taken in groups below it."""
+
+KEY_TILE = 8192
+"""On a CPU, keys of one product with a tile of queries: an array of scores then stays below the 32 MB from
+which the C library fetches memory from the system anew each time."""
 
 SCORE_BYTES = 256 << 20
 """On a GPU, bound on the scores of one tile of queries."""
@@ -99,16 +105,20 @@ class LatentAttention:
 
     def _attend(self, q: mx.array, keys: mx.array, values: mx.array, start: int) -> mx.array:
         """Causal attention, one tile of queries at a time."""
-        outputs: list[mx.array] = []
         length = q.shape[2]
         rows, attention = ROW_BLOCK, _tile_attention
         if not self.blocked:
             rows, attention = _tile_rows(keys.shape[1], start + length, q.dtype), _fast_attention
-        for first in range(0, length, rows):
+
+        def tile(first: int) -> Part[mx.array]:
             last = min(first + rows, length)
             seen = start + last
-            outputs.append(attention(q[:, :, first:last], keys[:, :, :seen], values[:, :, :seen]))
-            mx.async_eval(outputs[-1])
+            output = attention(q[:, :, first:last], keys[:, :, :seen], values[:, :, :seen])
+            mx.async_eval(output)
+            yield (output,)
+            return output
+
+        outputs = run_in_lanes(tile(first) for first in range(0, length, rows))
         return outputs[0] if len(outputs) == 1 else mx.concatenate(outputs, axis=2)
 
 
@@ -134,8 +144,9 @@ def _tile_attention(tile: mx.array, keys: mx.array, values: mx.array) -> mx.arra
     ahead = mx.arange(rows)[None] > mx.arange(rows)[:, None]
     own = tile @ keys[:, :, past:].swapaxes(-1, -2)
     parts = [(mx.where(ahead, -float("inf"), own), values[:, :, past:])]
-    if past:
-        parts.append((tile @ keys[:, :, :past].swapaxes(-1, -2), values[:, :, :past]))
+    for first in range(0, past, KEY_TILE):
+        piece = slice(first, min(first + KEY_TILE, past))
+        parts.append((tile @ keys[:, :, piece].swapaxes(-1, -2), values[:, :, piece]))
     return _weighted_mean(parts, tile.dtype)
 
 
@@ -144,15 +155,24 @@ def _weighted_mean(parts: list[tuple[mx.array, mx.array]], dtype: mx.Dtype) -> m
 
     Scores are to base 2; the sum, in float32, is divided out after the product with the values.
     """
-    top = parts[0][0].max(axis=-1, keepdims=True)
-    for scores, _ in parts[1:]:
-        top = mx.maximum(top, scores.max(axis=-1, keepdims=True))
+    top = mx.array(-float("inf"), parts[0][0].dtype)
+    for scores, _ in parts:
+        top = mx.maximum(top, _folded(mx.max, scores).max(axis=-1, keepdims=True))
     total = mixed = mx.array(0.0)
     for scores, values in parts:
         weights = exp2(scores.astype(mx.float32) - top)
-        total = total + weights.sum(axis=-1, keepdims=True)
+        total = total + _folded(mx.sum, weights).sum(axis=-1, keepdims=True)
         mixed = mixed + weights.astype(dtype) @ values
     return (mixed / total).astype(dtype)
+
+
+def _folded(reduce: Callable[..., mx.array], x: mx.array) -> mx.array:
+    """x [.., S] reduced to [.., ROW_BLOCK] where that divides S. MLX's CPU back end reduces many columns
+    at a time with vector instructions, but a row one element after another."""
+    *lead, columns = x.shape
+    if columns % ROW_BLOCK or columns == ROW_BLOCK:
+        return x
+    return reduce(x.reshape(*lead, columns // ROW_BLOCK, ROW_BLOCK), axis=-2)
 
 
 def _softmax_mean(parts: list[tuple[mx.array, mx.array]]) -> mx.array:

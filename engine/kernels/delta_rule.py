@@ -45,7 +45,7 @@ def delta_rule_step(
         The output [B, H, Dv] float32 and the new state [B, H, Dv, Dk] float32.
     """
     k = k.astype(mx.float32)
-    faded = state * exp(g)[..., None, :]
+    faded = state * exp(g, few=True)[..., None, :]
     missing = v.astype(mx.float32) - (faded @ k[..., None])[..., 0]
     new = faded + (beta[..., None] * missing)[..., None] * k[..., None, :]
     return (new @ q.astype(mx.float32)[..., None])[..., 0], new

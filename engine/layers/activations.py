@@ -6,20 +6,20 @@ from engine.kernels.fused import fused
 from engine.kernels.pointwise import sigmoid
 
 
-def silu(x: mx.array) -> mx.array:
-    """x * sigmoid(x), in the dtype of x."""
-    return x * sigmoid(x)
+def silu(x: mx.array, few: bool = False) -> mx.array:
+    """x * sigmoid(x), in the dtype of x. For `few` see `engine.kernels.pointwise`."""
+    return x * sigmoid(x, few)
 
 
 @fused
-def _gated(gate: mx.array, up: mx.array) -> mx.array:
-    return silu(gate) * up
+def _gated(gate: mx.array, up: mx.array, few: bool) -> mx.array:
+    return silu(gate, few) * up
 
 
-def gated_silu(gate_up: mx.array) -> mx.array:
+def gated_silu(gate_up: mx.array, few: bool = False) -> mx.array:
     """silu(gate) * up for gate | up side by side, [..., 2 * I] -> [..., I]."""
     gate, up = mx.split(gate_up, 2, axis=-1)
-    return _gated(gate, up)
+    return _gated(gate, up, few)
 
 
 def rms_norm(x: mx.array, weight: mx.array | None, eps: float) -> mx.array:

@@ -36,4 +36,4 @@ class ShortConvolution:
             y = inputs[:, kernel - 1 :] * self.taps[kernel - 1]
             for tap in range(kernel - 1):
                 y = y + inputs[:, tap : tap + length] * self.taps[tap]
-        return silu(y), mx.contiguous(inputs[:, valid : valid + kernel - 1])
+        return silu(y, few=length == 1), mx.contiguous(inputs[:, valid : valid + kernel - 1])

@@ -88,7 +88,8 @@ class DenseExperts:
         return output
 
     def _one_by_one(self, x: mx.array, chosen: mx.array) -> mx.array:
-        inner = gated_silu(mx.gather_mm(x[:, None, None], self.gate_up, rhs_indices=chosen))
+        inner = mx.gather_mm(x[:, None, None], self.gate_up, rhs_indices=chosen)
+        inner = gated_silu(inner, few=x.shape[0] == 1)
         return mx.gather_mm(inner, self.down, rhs_indices=chosen)[:, :, 0]
 
 

@@ -149,19 +149,19 @@ def _gates(p: KdaParameters, x: CoreInputs) -> tuple[mx.array, mx.array]:
     """The log-decay [B, T, H, D] and the write strength [B, T, H], float32."""
     heads, width = p.decay_bias.shape
     g = _log_decay(p, x.forget.reshape(*x.forget.shape[:2], heads, width))
-    return g, sigmoid(x.projected[..., -heads:].astype(mx.float32))
+    return g, sigmoid(x.projected[..., -heads:].astype(mx.float32), few=x.projected.shape[1] == 1)
 
 
 def _finished(p: KdaParameters, x: CoreInputs, o: mx.array) -> mx.array:
     """The outputs [B, T, H, D], normalised and gated, as [B, T, P] in the dtype of the inputs."""
     z = x.gate.reshape(o.shape).astype(mx.float32)
-    y = rms_norm(o, p.output_norm, p.eps) * sigmoid(z)
+    y = rms_norm(o, p.output_norm, p.eps) * sigmoid(z, few=z.shape[1] == 1)
     return y.astype(x.projected.dtype).reshape(x.gate.shape)
 
 
 def _log_decay(p: KdaParameters, a: mx.array) -> mx.array:
     """g = -exp(A_log) * softplus(a + dt_bias), [B, T, H, D] float32, unbounded below."""
-    return -p.decay_scale * softplus(a.astype(mx.float32) + p.decay_bias)
+    return -p.decay_scale * softplus(a.astype(mx.float32) + p.decay_bias, few=a.shape[1] == 1)
 
 
 def kernel_core(p: KdaParameters, x: CoreInputs, valid: int) -> tuple[mx.array, mx.array, mx.array]:

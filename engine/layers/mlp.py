@@ -17,4 +17,4 @@ class GatedMLP:
 
     def __call__(self, x: mx.array) -> mx.array:
         """x [..., D] -> [..., D]."""
-        return self.down(gated_silu(self.gate_up(x)))
+        return self.down(gated_silu(self.gate_up(x), few=x.size == x.shape[-1]))

@@ -28,7 +28,7 @@ class Router:
 
     def __call__(self, x: mx.array) -> tuple[mx.array, mx.array]:
         """x [N, D] -> expert numbers [N, k] int32 and weights [N, k] float32."""
-        scores = sigmoid(self.gate(x.astype(mx.float32)))
+        scores = sigmoid(self.gate(x.astype(mx.float32)), few=x.shape[0] == 1)
         choice = scores + self.bias
         if self.groups > 1:
             choice = self._keep_best_groups(choice)
